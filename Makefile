@@ -1,0 +1,41 @@
+# The commands of this project; CMake does the work.
+#   make quickstart   install what is missing, build, run the small study on real text, write its report
+#   make test         install what is missing, build, run all tests
+# TORCH_DIR=/path/to/torch uses a PyTorch or LibTorch that is there already.
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+QUICKSTART ?= runs/quickstart
+GCIDE := /usr/share/dictd/gcide.dict.dz
+
+.PHONY: quickstart test build setup sanitize format lint clean
+
+quickstart: build
+	@test -e $(GCIDE) || { echo "depthroute: $(GCIDE) is missing: install Debian's package dict-gcide" >&2; exit 2; }
+	@test -e data/gcide/manifest.json || build/depthroute prepare $(GCIDE) --format gcide --out data/gcide --vocabulary-size 2048 --threads $(JOBS)
+	build/depthroute study configs/study/quickstart.toml --out $(QUICKSTART)
+
+test: build
+	ctest --test-dir build --output-on-failure --no-tests=error -j $(JOBS)
+
+build: setup
+	@cmake --preset release $(if $(TORCH_DIR),-DTORCH_DIR=$(TORCH_DIR)) > build.log 2>&1 || { cat build.log; exit 1; }
+	cmake --build --preset release -j $(JOBS)
+
+setup:
+	@TORCH_DIR="$(TORCH_DIR)" scripts/setup.sh
+
+# All tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+sanitize: setup
+	cmake --preset sanitize $(if $(TORCH_DIR),-DTORCH_DIR=$(TORCH_DIR))
+	cmake --build --preset sanitize -j $(JOBS)
+	ctest --preset sanitize -j $(JOBS)
+
+format:
+	git ls-files '*.cc' '*.h' | xargs clang-format -i
+
+lint: build
+	git ls-files '*.cc' '*.h' | xargs clang-format --dry-run --Werror
+	git ls-files 'src/*.cc' | grep -v _test.cc | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet
+
+clean:
+	rm -rf build build-debug build-sanitize build.log

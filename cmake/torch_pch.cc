@@ -1,0 +1,1 @@
+// Carries the precompiled header cmake/torch_pch.h; holds no code.

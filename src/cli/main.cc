@@ -1,0 +1,55 @@
+// The program: its commands, and the one place where errors are shown. Exit code 2 for bad input or usage, 1 for a failure while running.
+#include <cstdio>
+#include <new>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/data.h"
+#include "cli/prepare.h"
+#include "io/error.h"
+
+namespace {
+
+int show_error(const std::string& message, int code) {
+  // One line, whatever a library has put into its message.
+  std::string line = message.substr(0, message.find('\n'));
+  std::fflush(stdout);
+  std::fprintf(stderr, "depthroute: error: %s\n", line.c_str());
+  return code;
+}
+
+int run(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return show_error(std::string(error.what()) + " (see depthroute --help)", 2);
+  } catch (const depthroute::StoppedBySignal& stop) {
+    return 128 + stop.signal;
+  } catch (const depthroute::InputError& error) {
+    return show_error(error.what(), 2);
+  } catch (const std::bad_alloc&) {
+    return show_error("out of memory", 1);
+  } catch (const std::exception& error) {
+    return show_error(error.what(), 1);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("depthroute trains language models whose layers read across depth, and settles which way of reading is better.", "depthroute");
+  app.set_version_flag("--version", "depthroute " DEPTHROUTE_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  depthroute::add_prepare_command(app);
+  depthroute::add_data_command(app);
+  depthroute::add_plan_command(app);
+  depthroute::add_train_command(app);
+  depthroute::add_evaluate_command(app);
+  depthroute::add_study_command(app);
+  depthroute::add_report_command(app);
+  depthroute::add_diagnose_command(app);
+  return run(app, argc, argv);
+}

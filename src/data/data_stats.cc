@@ -1,0 +1,68 @@
+#include "data/data_stats.h"
+
+#include "data/token_dataset.h"
+#include "io/error.h"
+
+namespace depthroute {
+namespace {
+
+double ratio(int64_t a, int64_t b) {
+  return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0;
+}
+
+}  // namespace
+
+DataStats data_stats(const std::filesystem::path& folder, bool verify) {
+  DataStats stats{folder, read_manifest(folder), {}, verify};
+  for (Split split : kSplits) {
+    if (stats.manifest[split].tokens == 0) continue;
+    stats.data_hashes[static_cast<size_t>(split)] = TokenDataset::open(folder, split).data_hash();
+  }
+  if (verify) verify_checksums(folder, stats.manifest);
+  return stats;
+}
+
+Json to_json(const DataStats& stats) {
+  const Manifest& manifest = stats.manifest;
+  Json splits;
+  for (Split split : kSplits) {
+    const SplitRecord& record = manifest[split];
+    splits[std::string(name_of(split))] = {{"documents", record.documents},
+                                           {"tokens", record.tokens},
+                                           {"text_bytes", record.text_bytes},
+                                           {"tokens_per_byte", ratio(record.tokens, record.text_bytes)},
+                                           {"bytes_per_token", ratio(record.text_bytes, record.tokens)},
+                                           {"shards", record.shards.size()},
+                                           {"document_hash", record.document_hash},
+                                           {"data_hash", stats.data_hashes[static_cast<size_t>(split)]}};
+  }
+  return {{"folder", stats.folder.string()},
+          {"vocabulary_size", manifest.vocabulary_size},
+          {"tokenizer_hash", manifest.tokenizer_hash},
+          {"verified", stats.verified},
+          {"splits", splits}};
+}
+
+std::string split_table(const Manifest& manifest) {
+  std::string table =
+      fmt::format("{:<6}{:>12}{:>16}{:>16}{:>13}", "split", "documents", "tokens", "text bytes", "bytes/token");
+  for (Split split : kSplits) {
+    const SplitRecord& record = manifest[split];
+    table += fmt::format("\n{:<6}{:>12}{:>16}{:>16}{:>13.3f}", name_of(split), record.documents, record.tokens,
+                         record.text_bytes, ratio(record.text_bytes, record.tokens));
+  }
+  return table;
+}
+
+std::string to_text(const DataStats& stats) {
+  std::string text =
+      split_table(stats.manifest) +
+      fmt::format("\nvocabulary {}, tokenizer {}", stats.manifest.vocabulary_size, stats.manifest.tokenizer_hash);
+  for (Split split : kSplits) {
+    const std::string& hash = stats.data_hashes[static_cast<size_t>(split)];
+    if (!hash.empty()) text += fmt::format("\n{:<6}data {}", name_of(split), hash);
+  }
+  return text + (stats.verified ? "\nall checksums are right" : "");
+}
+
+}  // namespace depthroute

@@ -1,0 +1,97 @@
+#include "io/file.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "io/error.h"
+#include "io/json.h"
+#include "io/test_folder.h"
+
+namespace depthroute {
+namespace {
+
+namespace fs = std::filesystem;
+
+size_t count_files(const fs::path& folder) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+TEST(File, IsReplacedAsAWholeOrLeftAsItWas) {
+  TestFolder folder;
+  write_file(folder / "a", "old");
+  {
+    AtomicFile file(folder / "a");
+    file.write("half of the new");
+  }  // destroyed without commit, as when an exception passes
+  EXPECT_EQ(read_file(folder / "a"), "old");
+  EXPECT_EQ(count_files(folder.path()), 1u);  // the temporary is gone
+  write_file(folder / "a", "new");
+  EXPECT_EQ(read_file(folder / "a"), "new");
+}
+
+TEST(File, HeaderCanBeWrittenLast) {
+  TestFolder folder;
+  AtomicFile file(folder / "a");
+  file.write("____body");
+  file.write_at(0, "head", 4);
+  file.commit();
+  EXPECT_EQ(read_file(folder / "a"), "headbody");
+}
+
+TEST(File, ErrorsNameTheFile) {
+  TestFolder folder;
+  EXPECT_NE(message_of<InputError>([&] { read_file(folder / "missing"); }).find("missing"), std::string::npos);
+  EXPECT_NE(message_of<InputError>([&] { read_file(folder.path()); }).find("not a regular file"), std::string::npos);
+  write_file(folder / "big", std::string(100, 'x'));
+  EXPECT_NE(message_of<InputError>([&] { read_file(folder / "big", 99); }).find("100 bytes"), std::string::npos);
+  EXPECT_NE(message_of<RunError>([&] { write_file(folder / "no" / "such", "x"); }).find("such"), std::string::npos);
+}
+
+TEST(Folder, TakesTheOldOnesPlaceInOneStep) {
+  TestFolder folder;
+  fs::path target = folder / "target";
+  for (const char* content : {"first", "second"}) {
+    AtomicFolder next(target);
+    write_file(next.temporary() / "file", content);
+    next.commit();
+    EXPECT_EQ(read_file(target / "file"), content);
+  }
+  {
+    AtomicFolder abandoned(target);
+    write_file(abandoned.temporary() / "file", "third");
+  }
+  EXPECT_EQ(read_file(target / "file"), "second");
+  EXPECT_EQ(count_files(folder.path()), 1u);
+}
+
+TEST(Lock, ExcludesASecondHolderAndIsReleased) {
+  TestFolder folder;
+  {
+    FolderLock lock(folder.path());
+    EXPECT_NE(message_of<RunError>([&] { FolderLock second(folder.path()); }).find("in use"), std::string::npos);
+  }
+  EXPECT_NO_THROW(FolderLock(folder.path()));
+}
+
+TEST(JsonLines, AnIncompleteLastLineIsLeftOut) {
+  TestFolder folder;
+  append_line(folder / "log", R"({"step":1})");
+  append_line(folder / "log", R"({"step":2})");
+  std::ofstream(folder / "log", std::ios::app) << R"({"ste)";
+  std::vector<Json> lines = read_json_lines(folder / "log");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[1]["step"], 2);
+  std::ofstream(folder / "log", std::ios::app) << "\n";
+  EXPECT_NE(message_of<InputError>([&] { read_json_lines(folder / "log"); }).find("line 3"), std::string::npos);
+}
+
+TEST(JsonGet, NamesTheKeyAndThePlace) {
+  Json value = {{"number", 3}};
+  EXPECT_EQ(json_get<int>(value, "number", "here"), 3);
+  EXPECT_EQ(message_of<InputError>([&] { json_get<int>(value, "other", "here"); }), "here: key 'other' is missing");
+  EXPECT_NE(message_of<InputError>([&] { json_get<std::string>(value, "number", "here"); }).find("wrong type"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace depthroute

@@ -1,0 +1,42 @@
+#include "io/machine.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+namespace depthroute {
+namespace {
+
+// The text after "KEY:" of a file of such lines, trimmed; empty where there is none.
+std::string line_value(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    size_t begin = line.find_first_not_of(" \t:", key.size());
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string machine_description() {
+  std::string processor = line_value("/proc/cpuinfo", "model name");
+  double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  return fmt::format("{}, {} cores, {:.0f} GiB", processor.empty() ? "unknown processor" : processor,
+                     std::thread::hardware_concurrency(), memory / (1 << 30));
+}
+
+int64_t peak_memory_bytes() {
+  std::string text = line_value("/proc/self/status", "VmHWM");
+  return text.empty() ? 0 : std::atoll(text.c_str()) * 1024;
+}
+
+void reset_peak_memory() {
+  // 5 resets the high-water mark (proc(5)); where that is not allowed the mark of the whole process stays.
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+}  // namespace depthroute

@@ -1,0 +1,146 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "io/test_folder.h"
+#include "model/initialisation.h"
+#include "model/model_config.h"
+#include "model/transformer.h"
+
+namespace depthroute {
+namespace {
+
+ModelConfig config_of(const std::string& size, const std::string& variant) {
+  ModelConfig config = preset(size);
+  config.residual = named_residual_config(variant, config.layers);
+  return config;
+}
+
+int64_t parameter_count(const std::string& size, const std::string& variant) {
+  int64_t count = 0;
+  for (const ParameterSpec& spec : model_parameters(config_of(size, variant))) {
+    int64_t elements = 1;
+    for (int64_t extent : spec.shape) elements *= extent;
+    count += elements;
+  }
+  return count;
+}
+
+// The closed formula: V d + L (4 d^2 + 3 d m + 2 d) + d for a Llama with tied embeddings.
+int64_t standard_count(int64_t vocabulary, int64_t d, int64_t layers, int64_t m) {
+  return vocabulary * d + layers * (4 * d * d + 3 * d * m + 2 * d) + d;
+}
+
+TEST(Presets, HaveThePapersParameterCounts) {
+  EXPECT_EQ(parameter_count("s", "standard"), standard_count(32768, 576, 16, 2880));
+  EXPECT_EQ(parameter_count("s", "standard"), 119'753'280);
+  EXPECT_EQ(parameter_count("m", "standard"), standard_count(32768, 832, 24, 4160));
+  EXPECT_EQ(parameter_count("m", "standard"), 342'957'888);
+  for (auto [size, d, layers] : {std::tuple{"s", 576, 16}, std::tuple{"m", 832, 24}}) {
+    // Two reads a layer and one at the end, each a query and a key norm; RD-AttnRes adds one vector a layer.
+    int64_t block = parameter_count(size, "standard") + (2 * layers + 1) * 2 * d;
+    EXPECT_EQ(parameter_count(size, "block_attnres"), block);
+    EXPECT_EQ(parameter_count(size, "rd_attnres"), block + layers * d);
+  }
+}
+
+TEST(Initialisation, SharedTensorsOfTwoVariantsHaveTheSameBits) {
+  Transformer standard(config_of("tiny", "standard"), 7), routed(config_of("tiny", "rd_attnres"), 7), other(config_of("tiny", "standard"), 8);
+  for (const auto& [name, parameter] : standard.parameters().items()) {
+    EXPECT_TRUE(at::equal(parameter, routed.parameters().get(name))) << name;
+    if (parameter.dim() == 2) EXPECT_FALSE(at::equal(parameter, other.parameters().get(name))) << name;
+  }
+}
+
+TEST(Initialisation, DrawsNormalValuesOfTheGivenDeviation) {
+  ParameterSpec spec{"x", {200, 500}, Initialisation::kNormal, 0.02};
+  at::Tensor x = draw_parameter(spec, 1).to(at::kDouble);
+  double n = static_cast<double>(x.numel());
+  EXPECT_NEAR(x.mean().item<double>(), 0, 5 * 0.02 / std::sqrt(n));
+  EXPECT_NEAR(x.std().item<double>() / 0.02, 1, 5 / std::sqrt(2 * n));
+  EXPECT_NEAR((x / 0.02).pow(4).mean().item<double>(), 3, 5 * std::sqrt(96 / n));  // a normal's fourth moment
+  // Successive values, and the same values of tensors with other names, are uncorrelated.
+  at::Tensor flat = x.flatten() / 0.02, y = draw_parameter({"y", {200, 500}, Initialisation::kNormal, 1}, 1).to(at::kDouble).flatten();
+  EXPECT_NEAR((flat.slice(0, 1) * flat.slice(0, 0, -1)).mean().item<double>(), 0, 5 / std::sqrt(n));
+  EXPECT_NEAR((flat * y).mean().item<double>(), 0, 5 / std::sqrt(n));
+}
+
+TEST(Initialisation, FollowsThePlanOfEachTensor) {
+  ModelConfig config = config_of("mini", "rd_attnres");
+  Transformer model(config, 1);
+  auto deviation = [&](const std::string& name) { return model.parameters().get(name).std().item<double>(); };
+  double d = static_cast<double>(config.width), m = static_cast<double>(config.mlp_hidden), depth = std::sqrt(2.0 * 8);
+  EXPECT_NEAR(deviation("model.embed_tokens.weight"), 0.02, 0.0005);
+  EXPECT_NEAR(deviation("model.layers.3.self_attn.q_proj.weight"), 1 / std::sqrt(d), 0.003);
+  EXPECT_NEAR(deviation("model.layers.3.self_attn.o_proj.weight"), 1 / std::sqrt(d) / depth, 0.001);
+  EXPECT_NEAR(deviation("model.layers.3.mlp.down_proj.weight"), 1 / std::sqrt(m) / depth, 0.0005);
+  EXPECT_EQ(model.parameters().get("model.layers.3.self_attn.depth_read.query.v").abs().max().item<float>(), 0);
+  EXPECT_TRUE(model.parameters().get("model.norm.weight").eq(1).all().item<bool>());
+}
+
+TEST(Transformer, IsCausal) {
+  for (const char* variant : {"standard", "rd_attnres", "full_attnres"}) {
+    Transformer model(config_of("tiny", variant), 3);
+    at::NoGradGuard no_grad;
+    at::manual_seed(5);
+    at::Tensor ids = at::randint(0, 256, {2, 20}, at::kLong), changed = ids.clone();
+    changed.select(1, 12).fill_(17);
+    at::Tensor a = model.logits(ids), b = model.logits(changed);
+    EXPECT_TRUE(at::allclose(a.slice(1, 0, 12), b.slice(1, 0, 12), 1e-5, 1e-6)) << variant;
+    EXPECT_FALSE(at::allclose(a.slice(1, 12), b.slice(1, 12), 1e-5, 1e-6)) << variant;
+  }
+}
+
+TEST(Transformer, StartsNearTheUniformLoss) {
+  for (const std::string& variant : variant_names()) {
+    Transformer model(config_of("tiny", variant), 3);
+    at::NoGradGuard no_grad;
+    at::manual_seed(6);
+    at::Tensor ids = at::randint(0, 256, {4, 32}, at::kLong);
+    EXPECT_NEAR(model.loss_sum(ids, ids.roll(1, 1)).item<double>() / static_cast<double>(ids.numel()), std::log(256.0), 0.3) << variant;
+  }
+}
+
+TEST(Transformer, RefusesParametersOfAnotherModel) {
+  ModelConfig config = config_of("tiny", "standard");
+  EXPECT_NE(message_of<RunError>([&] { Transformer(config, ParameterStore()); }), "");
+  ParameterStore wrong;
+  for (const ParameterSpec& spec : model_parameters(config)) wrong.add(spec.name, at::zeros({3}));
+  EXPECT_NE(message_of<RunError>([&] { Transformer(config, std::move(wrong)); }).find("shape"), std::string::npos);
+}
+
+TEST(ModelConfig, JsonRoundTrip) {
+  for (const std::string& variant : variant_names()) {
+    ModelConfig config = config_of("tiny", variant);
+    Json json = model_config_to_json(config);
+    EXPECT_EQ(model_config_to_json(model_config_from_json(json, "here")), json) << variant;
+    EXPECT_EQ(json["model_type"] == "llama", variant == "standard");
+  }
+}
+
+TEST(ModelConfig, AbsurdSizesAreRefused) {
+  auto error = [](auto change) {
+    ModelConfig config = preset("tiny");
+    change(config);
+    return message_of<InputError>([&] { check_model_config(config); });
+  };
+  EXPECT_EQ(error([](ModelConfig&) {}), "");
+  EXPECT_NE(error([](ModelConfig& c) { c.layers = 0; }).find("model.layers"), std::string::npos);
+  EXPECT_NE(error([](ModelConfig& c) { c.width = -5; }).find("model.width"), std::string::npos);
+  EXPECT_NE(error([](ModelConfig& c) { c.vocabulary = int64_t{1} << 40; }).find("model.vocabulary"), std::string::npos);
+  EXPECT_NE(error([](ModelConfig& c) { c.heads = 3; }).find("does not divide"), std::string::npos);
+  EXPECT_NE(error([](ModelConfig& c) { c.heads = 32; }).find("even"), std::string::npos);
+  EXPECT_NE(message_of<InputError>([] { preset("S"); }).find("did you mean 's'"), std::string::npos);
+}
+
+// 6 per weight and token for a Llama, the term everyone quotes, is most of it at S.
+TEST(Flops, AreSixPerWeightPlusAttention) {
+  ModelConfig config = preset("s");
+  double weights = static_cast<double>(parameter_count("s", "standard"));
+  double attention = 6.0 * 16 * 1024 * 576;
+  EXPECT_NEAR(training_flops_per_token(config) / (6 * weights + attention), 1, 1e-3);
+  EXPECT_GT(training_flops_per_token(config_of("s", "rd_attnres")), training_flops_per_token(config_of("s", "block_attnres")));
+  EXPECT_LT(training_flops_per_token(config_of("s", "rd_attnres")) / training_flops_per_token(config), 1.01);
+}
+
+}  // namespace
+}  // namespace depthroute

@@ -1,0 +1,52 @@
+// The decoder-only Transformer: pre-norm, rotary embedding, SwiGLU, no biases, tied embeddings (a Llama, but for its residual path).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "model/model_config.h"
+#include "ops/elementary.h"
+#include "residual/residual.h"
+
+namespace depthroute {
+
+// All parameters of the model, in the order of its layers.
+std::vector<ParameterSpec> model_parameters(const ModelConfig& config);
+
+class Transformer {
+ public:
+  // Parameters are drawn from the seed (float32, on the CPU) and require gradients.
+  Transformer(const ModelConfig& config, uint64_t seed);
+  // With given parameters, of any floating dtype; RunError unless they are exactly the model's. No copy is made.
+  Transformer(const ModelConfig& config, ParameterStore parameters);
+
+  const ModelConfig& config() const { return config_; }
+  const ParameterStore& parameters() const { return parameters_; }
+  const Residual& residual() const { return *residual_; }
+
+  // token_ids [B, T] int64, T any length -> [B, T, d], after the final norm.
+  at::Tensor hidden(const at::Tensor& token_ids, const DepthProbe& probe = {}) const;
+  // [B, T, V]
+  at::Tensor logits(const at::Tensor& token_ids, const DepthProbe& probe = {}) const;
+  // The sum over all tokens of the cross-entropy with targets [B, T], in nats (a scalar).
+  at::Tensor loss_sum(const at::Tensor& token_ids, const at::Tensor& targets, const DepthProbe& probe = {}) const;
+
+ private:
+  at::Tensor attention(int64_t layer, const AttentionInputs& inputs, const RopeTable& rope) const;
+  at::Tensor mlp(int64_t layer, const MlpInputs& inputs) const;
+  const RopeTable& rope_table(int64_t positions) const;
+
+  ModelConfig config_;
+  ParameterStore parameters_;
+  std::unique_ptr<Residual> residual_;
+  mutable RopeTable rope_;  // of the length last asked for
+};
+
+// FLOPs of one token in forward and backward pass at sequences of `context` tokens: 6 per weight of a matrix product (the head
+// included, the embedding's look-up not), 6 * context * d per layer for causal attention (half of the full square), and three times
+// the forward cost of the residual path.
+double training_flops_per_token(const ModelConfig& config);
+
+}  // namespace depthroute

@@ -1,0 +1,42 @@
+#include "ops/depth_memory.h"
+
+#include <utility>
+
+#include "io/error.h"
+
+namespace depthroute {
+
+DepthMemory::DepthMemory(int64_t heads, double eps, DepthReadImplementation implementation)
+    : heads_(heads), eps_(eps), implementation_(implementation) {}
+
+void DepthMemory::append(const at::Tensor& source) {
+  if (!source.defined()) fail_input("depth memory: the source to append is undefined");
+  if (partial_ && partial_->source().is_same(source)) {
+    completed_.push_back(*partial_);
+  } else {
+    completed_.emplace_back(source);
+  }
+}
+
+void DepthMemory::set_partial(const at::Tensor& partial) {
+  partial_.reset();
+  if (partial.defined()) partial_.emplace(partial);
+}
+
+int64_t DepthMemory::size() const {
+  return static_cast<int64_t>(completed_.size()) + (partial_ ? 1 : 0);
+}
+
+DepthRead DepthMemory::read(const std::vector<at::Tensor>& queries, const at::Tensor& key_norm_weight) {
+  std::vector<DepthSource*> sources;
+  for (DepthSource& source : completed_) sources.push_back(&source);
+  if (partial_) sources.push_back(&*partial_);
+  if (implementation_ == DepthReadImplementation::kFused) {
+    return depth_read_fused(sources, queries, key_norm_weight, {}, heads_, eps_);
+  }
+  std::vector<at::Tensor> tensors;
+  for (const DepthSource* source : sources) tensors.push_back(source->source());
+  return depth_read_reference(tensors, queries, key_norm_weight, {}, heads_, eps_);
+}
+
+}  // namespace depthroute

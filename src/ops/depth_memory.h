@@ -1,0 +1,42 @@
+// What the depth reads of one forward pass read from: the completed sources and the running partial sum of the
+// current block. It is the place where an implementation keeps what reads share: the fused one the norms of the
+// sources and the accumulators of their gradients, see ops/depth_read_fused.h. A memory belongs to one forward
+// pass; when it is destroyed, what the backward pass needs is still held by autograd, and nothing else is.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ops/depth_read.h"
+#include "ops/depth_read_fused.h"
+
+namespace depthroute {
+
+enum class DepthReadImplementation { kReference, kFused };
+
+class DepthMemory {
+ public:
+  DepthMemory(int64_t heads, double eps, DepthReadImplementation implementation);
+
+  // Adds a completed source [..., d]; every later read sees it. What is known of it is kept where it was the
+  // partial sum.
+  void append(const at::Tensor& source);
+  // Replaces the running partial sum, read after the completed sources; an undefined tensor removes it.
+  void set_partial(const at::Tensor& partial);
+  // Number of sources a read sees now.
+  int64_t size() const;
+
+  // One mixture per query; see depth_read.h for shapes and errors.
+  DepthRead read(const std::vector<at::Tensor>& queries, const at::Tensor& key_norm_weight);
+
+ private:
+  int64_t heads_;
+  double eps_;
+  DepthReadImplementation implementation_;
+  std::vector<DepthSource> completed_;
+  std::optional<DepthSource> partial_;
+};
+
+}  // namespace depthroute

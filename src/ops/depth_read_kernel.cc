@@ -1,0 +1,545 @@
+// Instruction sets on x86: AVX-512, AVX2 with FMA, and scalar code for anything older.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/depth_read_kernel.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+
+// After foreach_target.h, which includes this file once for each instruction set.
+#include <hwy/cache_control.h>
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ops/depth_read_kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace depthroute {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Loops over the routes, sources and vectors of a tile are unrolled, so that its sums stay in registers.
+#define DEPTHROUTE_UNROLL _Pragma("GCC unroll 16")
+
+template <typename T>
+using Vector = hn::ScalableTag<T>;
+// Elements that do not fill a vector go one by one through the same operations.
+template <typename T>
+using Single = hn::CappedTag<T, 1>;
+
+constexpr int64_t kRow = kMaxDepthSources;  // one row of scores or probabilities
+
+// out[r * stride + g] = row[g] . vector[r]. The two sums of a pair depend on the width alone, not on the tile it is
+// in. What lies `ahead` elements behind the rows is brought into the cache meanwhile.
+template <int G, int R, bool kPrefetch, typename T>
+HWY_INLINE void dot_tile(const T* const* row, const T* const* vector, int64_t width, int64_t ahead, T* out,
+                         int64_t stride) {
+  const Vector<T> d;
+  const Single<T> single;
+  using V = hn::Vec<Vector<T>>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V even[G][R], odd[G][R];
+  DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
+    DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) even[g][r] = odd[g][r] = hn::Zero(d);
+  }
+  int64_t j = 0;
+  for (; j + 2 * lanes <= width; j += 2 * lanes) {
+    V first[R], second[R];
+    DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+      first[r] = hn::LoadU(d, vector[r] + j);
+      second[r] = hn::LoadU(d, vector[r] + j + lanes);
+    }
+    DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
+      const V x = hn::LoadU(d, row[g] + j), y = hn::LoadU(d, row[g] + j + lanes);
+      if (kPrefetch) {
+        hwy::Prefetch(row[g] + j + ahead);
+        if (sizeof(V) >= 64) hwy::Prefetch(row[g] + j + ahead + lanes);
+      }
+      DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+        even[g][r] = hn::MulAdd(x, first[r], even[g][r]);
+        odd[g][r] = hn::MulAdd(y, second[r], odd[g][r]);
+      }
+    }
+  }
+  if (j + lanes <= width) {
+    DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
+      const V x = hn::LoadU(d, row[g] + j);
+      DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+        even[g][r] = hn::MulAdd(x, hn::LoadU(d, vector[r] + j), even[g][r]);
+      }
+    }
+    j += lanes;
+  }
+  DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
+    DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+      auto rest = hn::Zero(single);
+      for (int64_t k = j; k < width; ++k) {
+        rest = hn::MulAdd(hn::LoadU(single, row[g] + k), hn::LoadU(single, vector[r] + k), rest);
+      }
+      out[r * stride + g] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[g][r], odd[g][r]))) + hn::GetLane(rest);
+    }
+  }
+}
+
+// out[r * stride + i] = row[i] . vector[r] for all rows, in tiles of eight independent sums: as many as two
+// multiply-add units with a latency of four cycles need.
+template <int R, bool kPrefetch, typename T>
+HWY_INLINE void dots(const T* const* row, int64_t rows, const T* const* vector, int64_t width, int64_t ahead,
+                     T* out, int64_t stride) {
+  constexpr int kTile = R == 1 ? 4 : R == 2 ? 2 : 1;
+  int64_t i = 0;
+  for (; i + kTile <= rows; i += kTile)
+    dot_tile<kTile, R, kPrefetch>(row + i, vector, width, ahead, out + i, stride);
+  for (; i < rows; ++i) dot_tile<1, R, kPrefetch>(row + i, vector, width, ahead, out + i, stride);
+}
+
+template <typename T>
+HWY_INLINE T reciprocal_norm(const T* x, int64_t width, double eps) {
+  T square = 0;
+  dot_tile<1, 1, false>(&x, &x, width, 0, &square, 1);
+  return T{1} / std::sqrt(square / static_cast<T>(width) + static_cast<T>(eps));
+}
+
+// probability = softmax(score) over `count` elements. The rows are aligned and whole vectors long; the score's tail
+// is overwritten.
+template <typename T>
+HWY_INLINE void softmax(T* HWY_RESTRICT score, int64_t count, T* HWY_RESTRICT probability) {
+  const Vector<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = count; i % lanes != 0; ++i) score[i] = -std::numeric_limits<T>::infinity();
+  auto largest = hn::Load(d, score);
+  for (int64_t i = lanes; i < count; i += lanes) largest = hn::Max(largest, hn::Load(d, score + i));
+  largest = hn::MaxOfLanes(d, largest);
+  auto total = hn::Zero(d);
+  for (int64_t i = 0; i < count; i += lanes) {
+    const auto x = hn::Sub(hn::Load(d, score + i), largest);
+    // Highway's exponential of NaN is zero.
+    const auto weight = hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+    total = hn::Add(total, weight);
+    hn::Store(weight, d, probability + i);
+  }
+  total = hn::SumOfLanes(d, total);
+  for (int64_t i = 0; i < count; i += lanes) {
+    hn::Store(hn::Div(hn::Load(d, probability + i), total), d, probability + i);
+  }
+}
+
+// Elements [j, j + C vectors) of out[r] = sum_i probability[r * stride + i] row[i].
+template <int R, int C, typename D, typename T>
+HWY_INLINE void mix_tile(D d, const T* const* row, int64_t rows, const T* probability, int64_t stride, int64_t j,
+                         T* const* out) {
+  using V = hn::Vec<D>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sum[R][C];
+  DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) sum[r][c] = hn::Zero(d);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    V weight[R];
+    DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) weight[r] = hn::Set(d, probability[r * stride + i]);
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) {
+      const V x = hn::LoadU(d, row[i] + j + c * lanes);
+      DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) sum[r][c] = hn::MulAdd(weight[r], x, sum[r][c]);
+    }
+  }
+  DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) hn::StoreU(sum[r][c], d, out[r] + j + c * lanes);
+  }
+}
+
+template <int R, typename T>
+HWY_INLINE void mix(const T* const* row, int64_t rows, const T* probability, int64_t stride, int64_t width,
+                    T* const* out) {
+  constexpr int kTile = R == 1 ? 8 : R == 2 ? 4 : 2;
+  const Vector<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + kTile * lanes <= width; j += kTile * lanes)
+    mix_tile<R, kTile>(d, row, rows, probability, stride, j, out);
+  for (; j + lanes <= width; j += lanes) mix_tile<R, 1>(d, row, rows, probability, stride, j, out);
+  for (; j < width; ++j) mix_tile<R, 1>(Single<T>(), row, rows, probability, stride, j, out);
+}
+
+// x *= scale * weight, element by element.
+template <typename D, typename T>
+HWY_INLINE void scale_tile(D d, T scale, const T* weight, T* x) {
+  hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x), hn::Set(d, scale)), hn::LoadU(d, weight)), d, x);
+}
+
+template <typename T>
+HWY_INLINE void scale_row(T scale, const T* weight, int64_t width, T* x) {
+  const Vector<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + lanes <= width; j += lanes) scale_tile(d, scale, weight + j, x + j);
+  for (; j < width; ++j) scale_tile(Single<T>(), scale, weight + j, x + j);
+}
+
+// A slice is one head of one token: slice s = n H + h of an array [N, d] starts at s (d/H). Its element (r, i) in
+// an array [R, N, K, H] is at offset + (r N K + i) H.
+template <typename T>
+HWY_INLINE int64_t score_offset(const DepthReadSources<T>& read, int64_t s) {
+  return s / read.heads * read.sources * read.heads + s % read.heads;
+}
+
+// Moves R rows of K values between that layout and rows of `stride`.
+template <int R, typename T>
+HWY_INLINE void store_scores(const DepthReadSources<T>& read, int64_t s, const T* row, int64_t stride, T* array) {
+  T* first = array + score_offset(read, s);
+  for (int r = 0; r < R; ++r) {
+    T* out = first + r * read.tokens * read.sources * read.heads;
+    for (int64_t i = 0; i < read.sources; ++i) out[i * read.heads] = row[r * stride + i];
+  }
+}
+
+template <int R, typename T>
+HWY_INLINE void load_scores(const DepthReadSources<T>& read, int64_t s, const T* array, T* row) {
+  const T* first = array + score_offset(read, s);
+  for (int r = 0; r < R; ++r) {
+    const T* in = first + r * read.tokens * read.sources * read.heads;
+    for (int64_t i = 0; i < read.sources; ++i) row[r * kRow + i] = in[i * read.heads];
+  }
+}
+
+// The scores of slice s, R rows.
+template <int R, typename T>
+HWY_INLINE void score_slice(const DepthReadForward<T>& read, int64_t s, int64_t ahead, T* score, int64_t stride) {
+  const int64_t width = read.width / read.heads;
+  const T* row[kMaxDepthSources];
+  const T* query[R];
+  for (int64_t i = 0; i < read.sources; ++i) row[i] = read.source[i] + s * width;
+  for (int r = 0; r < R; ++r) query[r] = read.scaled_query + r * read.width + s % read.heads * width;
+  // With one route the loop is bound by its loads, and prefetches are loads, too.
+  dots<R, (R > 1)>(row, read.sources, query, width, ahead, score, stride);
+  for (int64_t i = 0; i < read.sources; ++i) {
+    T* norm = read.reciprocal_norm[i] + s;
+    if (!read.norm_known[i]) *norm = reciprocal_norm(row[i], width, read.eps);
+    for (int r = 0; r < R; ++r) score[r * stride + i] *= *norm;
+  }
+  if (read.scores != nullptr) store_scores<R>(read, s, score, stride, read.scores);
+}
+
+template <int R, typename T>
+HWY_INLINE void mix_slice(const DepthReadForward<T>& read, int64_t s, const T* probability, int64_t stride) {
+  const int64_t width = read.width / read.heads;
+  const T* row[kMaxDepthSources];
+  T* mixture[R];
+  for (int64_t i = 0; i < read.sources; ++i) row[i] = read.source[i] + s * width;
+  for (int r = 0; r < R; ++r) mixture[r] = read.mixture[r] + s * width;
+  store_scores<R>(read, s, probability, stride, read.probabilities);
+  mix<R>(row, read.sources, probability, stride, width, mixture);
+}
+
+// Slices begin <= s < end. The steps of a slice wait for each other (scores, softmax, mix), so a batch of slices
+// takes each step together, as long as their rows stay in the first-level cache from the scores to the mix.
+template <int R, typename T>
+HWY_INLINE void forward_slices(const DepthReadForward<T>& read, int64_t begin, int64_t end) {
+  constexpr int64_t kCachedBytes = 16 << 10;
+  const int64_t width = read.width / read.heads;
+  const int64_t stride = (read.sources + 15) / 16 * 16;  // whole vectors
+  const int64_t cached = kCachedBytes / (read.sources * width * static_cast<int64_t>(sizeof(T)));
+  const int64_t batch = HWY_MAX(int64_t{1}, HWY_MIN(cached, kRow / stride));
+  HWY_ALIGN T score[R * kRow];
+  HWY_ALIGN T probability[R * kRow];
+  for (int64_t first = begin; first < end; first += batch) {
+    const int64_t count = HWY_MIN(batch, end - first);
+    for (int64_t b = 0; b < count; ++b) {
+      // At the end of the range there is nothing ahead: the row itself.
+      const int64_t ahead = first + b + batch < end ? batch * width : 0;
+      score_slice<R>(read, first + b, ahead, score + b * R * stride, stride);
+    }
+    for (int64_t b = 0; b < count * R; ++b) softmax(score + b * stride, read.sources, probability + b * stride);
+    for (int64_t b = 0; b < count; ++b) mix_slice<R>(read, first + b, probability + b * R * stride, stride);
+  }
+}
+
+template <int R, typename T>
+void forward_tokens(const DepthReadForward<T>& read, int64_t begin, int64_t end) {
+  if (read.output_norm_weight == nullptr) return forward_slices<R>(read, begin * read.heads, end * read.heads);
+  for (int64_t n = begin; n < end; ++n) {
+    forward_slices<R>(read, n * read.heads, (n + 1) * read.heads);
+    for (int r = 0; r < R; ++r) {
+      T* mixture = read.mixture[r] + n * read.width;
+      const T norm = reciprocal_norm(mixture, read.width, read.eps);
+      read.output_reciprocal_norm[r * read.tokens + n] = norm;
+      scale_row(norm, read.output_norm_weight, read.width, mixture);
+    }
+  }
+}
+
+// What the elements of one source's row are multiplied by in the backward pass of a slice.
+template <int R, typename T>
+struct Coefficients {
+  T upstream[R];  // p_{r,i}, of dh_r
+  T query[R];     // c_{r,i} rstd_i, of u_r
+  T source;       // -sum_r c_{r,i} a_{r,i} rstd_i^2 / (d/H), of S_i
+};
+
+// Elements [j, j + C vectors) of a slice: dS_i for all sources, and du_r. In a tile, what belongs to the routes is
+// loaded once.
+template <int R, int C, typename D, typename T>
+HWY_INLINE void gradient_tile(D d, const T* const* row, int64_t rows, const Coefficients<R, T>* coefficients,
+                              const T* const* upstream, const T* const* query, int64_t j, int64_t ahead,
+                              const bool* assign, T* const* row_gradient, T* const* query_gradient) {
+  using V = hn::Vec<D>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V dh[R][C], u[R][C], du[R][C];
+  DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) {
+      dh[r][c] = hn::LoadU(d, upstream[r] + j + c * lanes);
+      u[r][c] = hn::LoadU(d, query[r] + j + c * lanes);
+      du[r][c] = hn::LoadU(d, query_gradient[r] + j + c * lanes);
+    }
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const Coefficients<R, T>& coefficient = coefficients[i];
+    const T* x_begin = row[i] + j;
+    T* gradient = row_gradient[i];
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) {
+      const V x = hn::LoadU(d, x_begin + c * lanes);
+      DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) du[r][c] =
+          hn::MulAdd(hn::Set(d, coefficient.query[r]), x, du[r][c]);
+      if (gradient == nullptr) continue;
+      T* out = gradient + j + c * lanes;
+      hwy::Prefetch(out + ahead);
+      const V old = assign[i] ? hn::Zero(d) : hn::LoadU(d, out);
+      V sum = hn::MulAdd(hn::Set(d, coefficient.source), x, old);
+      DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+        sum = hn::MulAdd(hn::Set(d, coefficient.upstream[r]), dh[r][c], sum);
+        sum = hn::MulAdd(hn::Set(d, coefficient.query[r]), u[r][c], sum);
+      }
+      hn::StoreU(sum, d, out);
+    }
+  }
+  DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) hn::StoreU(du[r][c], d, query_gradient[r] + j + c * lanes);
+  }
+}
+
+// score, probability: rows of kRow; dot: dh_r . S_i, likewise.
+template <int R, typename T>
+HWY_INLINE void set_coefficients(const DepthReadBackward<T>& read, int64_t n, int64_t h, const T* score,
+                                 const T* probability, const T* dot, Coefficients<R, T>* coefficients) {
+  T mean[R] = {};
+  for (int r = 0; r < R; ++r) {
+    for (int64_t i = 0; i < read.sources; ++i) mean[r] += probability[r * kRow + i] * dot[r * kRow + i];
+  }
+  const T scale = T{-1} / static_cast<T>(read.width / read.heads);
+  for (int64_t i = 0; i < read.sources; ++i) {
+    const T norm = read.reciprocal_norm[i][n * read.heads + h];
+    T source = 0;
+    for (int r = 0; r < R; ++r) {
+      const int64_t k = r * kRow + i;
+      const T query = probability[k] * (dot[k] - mean[r]) * norm;
+      coefficients[i].upstream[r] = probability[k];
+      coefficients[i].query[r] = query;
+      source += query * score[k];
+    }
+    coefficients[i].source = source * norm * scale;
+  }
+}
+
+// One head slice of one token; upstream: R rows [d] of dh, query_gradient: R rows [d] of du.
+template <int R, typename T>
+HWY_INLINE void backward_slice(const DepthReadBackward<T>& read, int64_t n, int64_t h, int64_t ahead,
+                               const T* const* upstream, T* query_gradient) {
+  const int64_t width = read.width / read.heads, begin = n * read.width + h * width;
+  const T* row[kMaxDepthSources];
+  T* row_gradient[kMaxDepthSources];
+  for (int64_t i = 0; i < read.sources; ++i) {
+    row[i] = read.source[i] + begin;
+    row_gradient[i] = read.source_gradient[i] == nullptr ? nullptr : read.source_gradient[i] + begin;
+  }
+  const T* dh[R];
+  const T* u[R];
+  T* du[R];
+  for (int r = 0; r < R; ++r) {
+    dh[r] = upstream[r] + h * width;
+    u[r] = read.scaled_query + r * read.width + h * width;
+    du[r] = query_gradient + r * read.width + h * width;
+  }
+
+  T score[R * kRow], probability[R * kRow], dot[R * kRow];
+  Coefficients<R, T> coefficients[kMaxDepthSources];
+  load_scores<R>(read, n * read.heads + h, read.scores, score);
+  load_scores<R>(read, n * read.heads + h, read.probabilities, probability);
+  dots<R, (R > 1)>(row, read.sources, dh, width, ahead, dot, kRow);
+  set_coefficients<R>(read, n, h, score, probability, dot, coefficients);
+
+  constexpr int kTile = R <= 2 ? 2 : 1;
+  const Vector<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + kTile * lanes <= width; j += kTile * lanes) {
+    gradient_tile<R, kTile>(d, row, read.sources, coefficients, dh, u, j, ahead, read.assign, row_gradient, du);
+  }
+  for (; j + lanes <= width; j += lanes) {
+    gradient_tile<R, 1>(d, row, read.sources, coefficients, dh, u, j, ahead, read.assign, row_gradient, du);
+  }
+  for (; j < width; ++j) {
+    gradient_tile<R, 1>(Single<T>(), row, read.sources, coefficients, dh, u, j, ahead, read.assign, row_gradient,
+                        du);
+  }
+}
+
+// The mixtures of a token once more, from the sources and the probabilities: R rows [d].
+template <int R, typename T>
+HWY_INLINE void recompute_mixtures(const DepthReadBackward<T>& read, int64_t n, T* mixture) {
+  const int64_t width = read.width / read.heads;
+  for (int64_t h = 0; h < read.heads; ++h) {
+    const T* row[kMaxDepthSources];
+    T* out[R];
+    T probability[R * kRow];
+    for (int64_t i = 0; i < read.sources; ++i) row[i] = read.source[i] + n * read.width + h * width;
+    for (int r = 0; r < R; ++r) out[r] = mixture + r * read.width + h * width;
+    load_scores<R>(read, n * read.heads + h, read.probabilities, probability);
+    mix<R>(row, read.sources, probability, kRow, width, out);
+  }
+}
+
+// y = g x rstd with rstd = 1 / sqrt(mean(x^2) + eps): turns mixture (x) into
+// dx = rstd (g dy - x rstd^2 mean(g dy x)) and adds dy x rstd to weight_gradient.
+template <typename T>
+HWY_INLINE void output_norm_backward(const T* HWY_RESTRICT upstream, const T* HWY_RESTRICT weight, T norm,
+                                     int64_t width, T* HWY_RESTRICT mixture, T* HWY_RESTRICT weight_gradient) {
+  T partial[8] = {};
+  for (int64_t j = 0; j < width; ++j) partial[j % 8] += weight[j] * upstream[j] * mixture[j];
+  T mean = 0;
+  for (T sum : partial) mean += sum / static_cast<T>(width);
+  for (int64_t j = 0; j < width; ++j) {
+    weight_gradient[j] += upstream[j] * mixture[j] * norm;
+    mixture[j] = norm * (weight[j] * upstream[j] - mixture[j] * norm * norm * mean);
+  }
+}
+
+// Sums over tokens are held in T for at most this many, then moved to double.
+constexpr int64_t kTokensInSingle = 64;
+
+template <typename T>
+HWY_INLINE void flush(T* sums, int64_t count, double* total) {
+  for (int64_t j = 0; j < count; ++j) {
+    total[j] += static_cast<double>(sums[j]);
+    sums[j] = 0;
+  }
+}
+
+// Workspace: R + 1 rows of sums (du_r, then the gradient of g), then R rows: the gradients of the mixtures before
+// the output norm, or one row of zeros for routes without a gradient.
+template <int R, typename T>
+void backward_tokens(const DepthReadBackward<T>& read, int64_t begin, int64_t end, double* parameter_gradient,
+                     T* workspace) {
+  const int64_t width = read.width;
+  T* sums = workspace;
+  T* rows = workspace + (R + 1) * width;
+  for (int64_t j = 0; j < depth_read_workspace(R, width); ++j) workspace[j] = 0;
+  for (int64_t n = begin; n < end; ++n) {
+    const T* upstream[R];
+    if (read.output_norm_weight == nullptr) {
+      for (int r = 0; r < R; ++r) {
+        upstream[r] = read.mixture_gradient[r] == nullptr ? rows : read.mixture_gradient[r] + n * width;
+      }
+    } else {
+      recompute_mixtures<R>(read, n, rows);
+      for (int r = 0; r < R; ++r) {
+        T* row = rows + r * width;
+        upstream[r] = row;
+        if (read.mixture_gradient[r] == nullptr) {
+          for (int64_t j = 0; j < width; ++j) row[j] = 0;
+        } else {
+          output_norm_backward(read.mixture_gradient[r] + n * width, read.output_norm_weight,
+                               read.output_reciprocal_norm[r * read.tokens + n], width, row, sums + R * width);
+        }
+      }
+    }
+    const int64_t ahead = n + 1 < end ? width : 0;
+    for (int64_t h = 0; h < read.heads; ++h) backward_slice<R>(read, n, h, ahead, upstream, sums);
+    if ((n - begin) % kTokensInSingle == kTokensInSingle - 1) flush(sums, (R + 1) * width, parameter_gradient);
+  }
+  flush(sums, (R + 1) * width, parameter_gradient);
+}
+
+template <typename T>
+void forward_routes(const DepthReadForward<T>& read, int64_t begin, int64_t end) {
+  switch (read.routes) {
+    case 1:
+      return forward_tokens<1>(read, begin, end);
+    case 2:
+      return forward_tokens<2>(read, begin, end);
+    case 3:
+      return forward_tokens<3>(read, begin, end);
+    default:
+      return forward_tokens<4>(read, begin, end);
+  }
+}
+
+template <typename T>
+void backward_routes(const DepthReadBackward<T>& read, int64_t begin, int64_t end, double* parameter_gradient,
+                     T* workspace) {
+  switch (read.routes) {
+    case 1:
+      return backward_tokens<1>(read, begin, end, parameter_gradient, workspace);
+    case 2:
+      return backward_tokens<2>(read, begin, end, parameter_gradient, workspace);
+    case 3:
+      return backward_tokens<3>(read, begin, end, parameter_gradient, workspace);
+    default:
+      return backward_tokens<4>(read, begin, end, parameter_gradient, workspace);
+  }
+}
+
+// Dispatch tables hold plain functions.
+void forward_float(const DepthReadForward<float>& read, int64_t begin, int64_t end) {
+  forward_routes(read, begin, end);
+}
+void forward_double(const DepthReadForward<double>& read, int64_t begin, int64_t end) {
+  forward_routes(read, begin, end);
+}
+void backward_float(const DepthReadBackward<float>& read, int64_t begin, int64_t end, double* gradient,
+                    float* workspace) {
+  backward_routes(read, begin, end, gradient, workspace);
+}
+void backward_double(const DepthReadBackward<double>& read, int64_t begin, int64_t end, double* gradient,
+                     double* workspace) {
+  backward_routes(read, begin, end, gradient, workspace);
+}
+
+#undef DEPTHROUTE_UNROLL
+
+}  // namespace HWY_NAMESPACE
+}  // namespace depthroute
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace depthroute {
+
+HWY_EXPORT(forward_float);
+HWY_EXPORT(forward_double);
+HWY_EXPORT(backward_float);
+HWY_EXPORT(backward_double);
+
+template <>
+void depth_read_forward(const DepthReadForward<float>& read, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(forward_float)(read, begin, end);
+}
+
+template <>
+void depth_read_forward(const DepthReadForward<double>& read, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(forward_double)(read, begin, end);
+}
+
+template <>
+void depth_read_backward(const DepthReadBackward<float>& read, int64_t begin, int64_t end,
+                         double* parameter_gradient, float* workspace) {
+  HWY_DYNAMIC_DISPATCH(backward_float)(read, begin, end, parameter_gradient, workspace);
+}
+
+template <>
+void depth_read_backward(const DepthReadBackward<double>& read, int64_t begin, int64_t end,
+                         double* parameter_gradient, double* workspace) {
+  HWY_DYNAMIC_DISPATCH(backward_double)(read, begin, end, parameter_gradient, workspace);
+}
+
+}  // namespace depthroute
+#endif

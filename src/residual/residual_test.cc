@@ -1,0 +1,167 @@
+#include "residual/residual.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "io/test_folder.h"
+
+namespace depthroute {
+namespace {
+
+ParameterStore random_parameters(const Residual& residual) {
+  ParameterStore store;
+  for (const ParameterSpec& spec : residual.parameters()) store.add(spec.name, at::randn(spec.shape, at::kDouble).requires_grad_());
+  return store;
+}
+
+// Runs a stream with made-up sublayers (the sum of their inputs, scaled) and returns its output.
+at::Tensor run_stream(const Residual& residual, const ParameterStore& parameters, const at::Tensor& embedding, int64_t layers,
+                      const DepthProbe& probe = {}) {
+  std::unique_ptr<ResidualStream> stream = residual.begin(parameters, embedding, probe);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    AttentionInputs attention = stream->attention_inputs(layer);
+    stream->write_attention(layer, attention.query * 0.3 + attention.key * 0.2 - attention.value * 0.1);
+    MlpInputs mlp = stream->mlp_inputs(layer);
+    stream->write_mlp(layer, at::tanh(mlp.gate) * mlp.up);
+  }
+  return stream->output();
+}
+
+constexpr int64_t kLayers = 4, kWidth = 8;
+const ResidualShape kShape = {kLayers, kWidth, 1e-6};
+
+TEST(Residual, EveryNamedVariantRunsAndUsesItsParameters) {
+  at::manual_seed(1);
+  at::Tensor embedding = at::randn({2, 3, kWidth}, at::kDouble);
+  for (const std::string& variant : variant_names()) {
+    std::unique_ptr<Residual> residual = make_residual(named_residual_config(variant, kLayers), kShape);
+    ParameterStore parameters = random_parameters(*residual);
+    at::Tensor output = run_stream(*residual, parameters, embedding, kLayers);
+    EXPECT_EQ(output.sizes(), embedding.sizes()) << variant;
+    output.square().sum().backward();
+    for (const auto& [name, parameter] : parameters.items()) EXPECT_TRUE(parameter.grad().defined()) << variant << " " << name;
+  }
+}
+
+TEST(Residual, SourceNamesAreThoseOfTheReads) {
+  at::Tensor embedding = at::ones({1, 2, kWidth}, at::kDouble);
+  for (const std::string& variant : variant_names()) {
+    ResidualConfig config = named_residual_config(variant, kLayers);
+    if (config.layers_per_block > 0) config.layers_per_block = 3;  // the last block is shorter
+    std::unique_ptr<Residual> residual = make_residual(config, kShape);
+    int64_t reads = 0;
+    run_stream(*residual, random_parameters(*residual), embedding, kLayers,
+               [&](const std::string& site, const std::string& role, const at::Tensor& probabilities) {
+                 ++reads;
+                 EXPECT_EQ(static_cast<int64_t>(residual->source_names(site).size()), probabilities.size(1)) << variant << site << role;
+                 EXPECT_TRUE(at::allclose(probabilities.sum(1), at::ones_like(probabilities.select(1, 0)))) << variant << site;
+               });
+    EXPECT_EQ(reads > 0, variant != "standard");
+  }
+}
+
+// Sources of a read, by hand: the embedding, completed blocks (sums of outputs), the running sum.
+TEST(AttentionResidual, BlocksAreSumsOfOutputsWithoutTheEmbedding) {
+  ResidualConfig config = named_residual_config("block_attnres", 2);
+  config.layers_per_block = 1;
+  ResidualShape shape = {2, kWidth, 1e-6};
+  std::unique_ptr<Residual> residual = make_residual(config, shape);
+  ParameterStore parameters;
+  for (const ParameterSpec& spec : residual->parameters()) {
+    bool zero = spec.initialisation == Initialisation::kZero;
+    parameters.add(spec.name, zero ? at::zeros(spec.shape, at::kDouble) : at::ones(spec.shape, at::kDouble));
+  }
+  at::manual_seed(2);
+  at::Tensor embedding = at::randn({1, 2, kWidth}, at::kDouble);
+  std::vector<at::Tensor> outputs;
+  for (int i = 0; i < 4; ++i) outputs.push_back(at::randn({1, 2, kWidth}, at::kDouble));
+
+  // Queries of zero make every read the plain mean of its sources.
+  auto stream = residual->begin(parameters, embedding, {});
+  auto norm = [](const at::Tensor& x) { return x / (x.square().mean(-1, true) + 1e-6).sqrt(); };
+  auto expect_mean = [&](const at::Tensor& actual, const std::vector<at::Tensor>& sources) {
+    EXPECT_TRUE(at::allclose(actual, norm(at::stack(sources).mean(0)), 1e-12, 1e-12));
+  };
+  expect_mean(stream->attention_inputs(0).value, {embedding});
+  stream->write_attention(0, outputs[0]);
+  expect_mean(stream->mlp_inputs(0).up, {embedding, outputs[0]});
+  stream->write_mlp(0, outputs[1]);
+  at::Tensor block = outputs[0] + outputs[1];
+  expect_mean(stream->attention_inputs(1).query, {embedding, block});
+  stream->write_attention(1, outputs[2]);
+  expect_mean(stream->mlp_inputs(1).gate, {embedding, block, outputs[2]});
+  stream->write_mlp(1, outputs[3]);
+  EXPECT_TRUE(at::allclose(stream->output(), (embedding + block + outputs[2] + outputs[3]) / 3, 1e-12, 1e-12));
+}
+
+TEST(AttentionResidual, TiedControlHasTheBitsOfBlockAttnRes) {
+  for (DepthReadImplementation implementation : {DepthReadImplementation::kReference, DepthReadImplementation::kFused}) {
+    for (at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+      at::manual_seed(3);
+      at::Tensor embedding = at::randn({2, 5, 24}, dtype);
+      std::vector<at::Tensor> outputs;
+      std::vector<ParameterStore> stores(2);
+      size_t which = 0;
+      for (const char* variant : {"block_attnres", "rd_tied"}) {
+        ResidualConfig config = named_residual_config(variant, kLayers);
+        config.implementation = implementation;
+        std::unique_ptr<Residual> residual = make_residual(config, {kLayers, 24, 1e-6});
+        at::manual_seed(4);  // the two have as many parameters of the same shapes, in the same order
+        for (const ParameterSpec& spec : residual->parameters()) {
+          stores[which].add(spec.name, at::randn(spec.shape, dtype).requires_grad_());
+        }
+        outputs.push_back(run_stream(*residual, stores[which], embedding, kLayers));
+        outputs.back().square().sum().backward();
+        ++which;
+      }
+      EXPECT_TRUE(at::equal(outputs[0], outputs[1]));
+      ASSERT_EQ(stores[0].items().size(), stores[1].items().size());
+      for (size_t i = 0; i < stores[0].items().size(); ++i) {
+        at::Tensor a = stores[0].items()[i].second.grad(), b = stores[1].items()[i].second.grad();
+        double tolerance = dtype == at::kDouble ? 1e-10 : 1e-3;
+        EXPECT_TRUE(at::allclose(a, b, tolerance, tolerance)) << stores[0].items()[i].first;
+      }
+    }
+  }
+}
+
+TEST(AttentionResidual, RoutesAddOneQueryALayer) {
+  auto elements = [](const std::string& variant) {
+    int64_t count = 0;
+    for (const ParameterSpec& spec : make_residual(named_residual_config(variant, kLayers), kShape)->parameters()) {
+      count += spec.shape[0];
+    }
+    return count;
+  };
+  int64_t parent = elements("block_attnres");
+  EXPECT_EQ(elements("rd_attnres"), parent + kLayers * kWidth);
+  EXPECT_EQ(elements("split_attnres"), parent + 2 * kLayers * kWidth);
+  EXPECT_EQ(elements("mlp_split_attnres"), parent + kLayers * kWidth);
+  for (const char* same : {"full_attnres", "mhar", "rd_tied", "rd_frozen_v"}) EXPECT_EQ(elements(same), parent) << same;
+}
+
+TEST(ResidualConfig, RolesArePartitions) {
+  EXPECT_EQ(parse_attention_roles("qk|v"), (std::vector<std::string>{"qk", "v"}));
+  EXPECT_EQ(parse_attention_roles("v|q|k"), (std::vector<std::string>{"v", "q", "k"}));
+  for (const char* bad : {"", "q", "qk", "qkv|", "q||kv", "qqv", "qk|w", "qkvv"}) {
+    EXPECT_NE(message_of<InputError>([&] { parse_attention_roles(bad); }), "") << bad;
+  }
+  EXPECT_EQ(join_roles(parse_mlp_roles("g|u")), "g|u");
+  EXPECT_NE(message_of<InputError>([] { parse_mlp_roles("gu"); }), "");
+}
+
+TEST(ResidualConfig, ContradictionsAreRefused) {
+  EXPECT_NE(message_of<UnknownVariantError>([] { named_residual_config("rd_atnres", 4); }).find("'rd_attnres'"), std::string::npos);
+  EXPECT_NE(message_of<InputError>([] { parse_control("tide"); }).find("'tied'"), std::string::npos);
+  ResidualConfig config = named_residual_config("block_attnres", kLayers);
+  config.depth_heads = 3;
+  EXPECT_NE(message_of<InputError>([&] { make_residual(config, kShape); }).find("does not divide"), std::string::npos);
+  config = named_residual_config("block_attnres", kLayers);
+  config.control = DepthControl::kTied;
+  EXPECT_NE(message_of<InputError>([&] { make_residual(config, kShape); }).find("two attention routes"), std::string::npos);
+  EXPECT_NE(message_of<InputError>([] { make_residual(named_residual_config("full_attnres", 100), {100, 8, 1e-6}); }).find("sources"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace depthroute

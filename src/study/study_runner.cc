@@ -1,0 +1,95 @@
+#include "study/study_runner.h"
+
+#include <cstdio>
+
+#include "io/file.h"
+#include "io/signals.h"
+#include "study/diagnostics.h"
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+#include "train/metrics.h"
+#include "train/trainer.h"
+
+namespace depthroute {
+namespace fs = std::filesystem;
+namespace {
+
+void freeze(const StudyConfig& study, const fs::path& folder) {
+  fs::path path = folder / "study.json";
+  make_folder(folder);
+  if (!fs::exists(path)) {
+    write_json(path, {{"format", "depthroute-study/1"}, {"hash", study.hash}, {"protocol", study.protocol}});
+    return;
+  }
+  Json known = read_json(path);
+  std::string where = fmt::format("'{}'", path.string());
+  std::vector<std::string> keys = differing_keys(json_get<Json>(known, "protocol", where), study.protocol);
+  if (!keys.empty()) {
+    fail_input("{} was frozen with other values of {}: a protocol does not change after its start; use another --out for a new study",
+               where, fmt::join(keys, ", "));
+  }
+  if (json_get<std::string>(known, "hash", where) != study.hash) fail_input("{}: its hash is not that of its protocol", where);
+}
+
+// One run; false where it failed. A run that fails leaves the others alone: its error is shown, and the report will name it.
+bool train_one(const StudyConfig& study, const StudyRun& run, const fs::path& folder, StudyOutcome& outcome) {
+  TrainingOptions options{.label = fmt::format("[{}/{}] {}", run.index + 1, study.runs.size(), run.name()),
+                          .variant = run.variant,
+                          .study_hash = study.hash,
+                          .diagnostics = milestone_diagnostics()};
+  try {
+    TrainingOutcome result = run_training(run.config, folder / "runs" / run.name(), options);
+    outcome.stopped = result == TrainingOutcome::kStopped;
+    if (result != TrainingOutcome::kWasFinished) ++outcome.trained;
+    return true;
+  } catch (const RunError& error) {
+    std::fprintf(stderr, "%s failed: %s\n", run.name().c_str(), error.what());
+    return false;
+  }
+}
+
+void evaluate_run(const fs::path& run_folder) {
+  fs::path target = run_folder / "test.json";
+  if (fs::exists(target) || !Metrics(run_folder / "metrics.jsonl").finished()) return;
+  Json config = json_get<Json>(read_json(run_folder / "run.json"), "config", run_folder.string());
+  fs::path checkpoint = find_checkpoint(run_folder);
+  verify_checkpoint(checkpoint);
+  Transformer model = load_model(checkpoint);
+  TokenDataset data = TokenDataset::open(json_get<std::string>(config["data"], "folder", run_folder.string()), Split::kTest);
+  auto windows = json_get<int64_t>(config["train"], "micro_batch_windows", run_folder.string());
+  Json result = evaluation_to_json(evaluate(model, data, windows));
+  result["checkpoint"] = checkpoint.filename().string();
+  write_json(target, result);
+}
+
+}  // namespace
+
+StudyOutcome run_study(const StudyConfig& study, const fs::path& folder, std::optional<int64_t> only) {
+  if (only && (*only < 0 || *only >= static_cast<int64_t>(study.runs.size()))) {
+    fail_input("--run {}: the study has the runs 0 to {}", *only, study.runs.size() - 1);
+  }
+  freeze(study, folder);
+  StudyOutcome outcome;
+  for (const StudyRun& run : study.runs) {
+    if (only && run.index != *only) continue;
+    if (!train_one(study, run, folder, outcome)) ++outcome.failed;
+    if (outcome.stopped || stop_signal() != 0) break;
+  }
+  return outcome;
+}
+
+void evaluate_test_split(const fs::path& study_folder) {
+  std::error_code error;
+  std::vector<fs::path> folders;
+  for (const fs::directory_entry& item : fs::directory_iterator(study_folder / "runs", error)) folders.push_back(item.path());
+  std::sort(folders.begin(), folders.end());
+  for (const fs::path& folder : folders) {
+    try {
+      evaluate_run(folder);
+    } catch (const InputError& problem) {
+      std::fprintf(stderr, "warning: no test loss for %s: %s\n", folder.filename().c_str(), problem.what());
+    }
+  }
+}
+
+}  // namespace depthroute

@@ -1,0 +1,152 @@
+#include "train/checkpoint.h"
+
+#include <ATen/ATen.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "io/checksum.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "model/tensor_file.h"
+
+namespace depthroute {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kModelFile = "model.safetensors";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kConfigFile = "config.json";
+constexpr const char* kStateFile = "state.json";
+constexpr const char* kChecksumFile = "checksums.json";
+constexpr const char* kStepPrefix = "step-";
+
+std::map<std::string, SafetensorsEntry> entries_of(const std::map<std::string, at::Tensor>& tensors) {
+  std::map<std::string, SafetensorsEntry> entries;
+  for (const auto& [name, tensor] : tensors) entries[name] = view_as_entry(tensor);
+  return entries;
+}
+
+void check_names(const SafetensorsFile& file, const std::map<std::string, at::Tensor>& expected) {
+  for (const auto& [name, entry] : file.entries()) {
+    if (!expected.contains(name)) fail_input("'{}': tensor '{}' does not belong to this model", file.path().string(), name);
+  }
+}
+
+// Copies the file's tensors over those given, which must be exactly its own.
+void fill(const SafetensorsFile& file, const std::map<std::string, at::Tensor>& tensors) {
+  check_names(file, tensors);
+  for (const auto& [name, tensor] : tensors) {
+    at::Tensor stored = read_tensor(file, name);
+    if (stored.sizes() != tensor.sizes() || stored.scalar_type() != tensor.scalar_type()) {
+      fail_input("'{}': tensor '{}' is {} [{}], expected {} [{}]", file.path().string(), name, c10::toString(stored.scalar_type()),
+                 fmt::join(stored.sizes(), ", "), c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+    }
+    tensor.copy_(stored);
+  }
+}
+
+bool is_checkpoint(const fs::path& folder) { return fs::exists(folder / kStateFile) && fs::exists(folder / kModelFile); }
+
+}  // namespace
+
+void write_checkpoint(const fs::path& folder, const Transformer& model, const AdamW& optimizer, const TrainingState& state) {
+  make_folder(folder.parent_path());
+  AtomicFolder target(folder);
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& [name, parameter] : model.parameters().items()) weights[name] = parameter.detach();
+  // Hugging Face refuses weights without this note.
+  write_safetensors(target.temporary() / kModelFile, entries_of(weights), {{"format", "pt"}});
+  write_safetensors(target.temporary() / kOptimizerFile, entries_of(optimizer.state()), {});
+  write_json(target.temporary() / kConfigFile, model_config_to_json(model.config()));
+  write_json(target.temporary() / kStateFile, {{"format", "depthroute-checkpoint/1"},
+                                               {"step", state.step},
+                                               {"tokens", state.tokens},
+                                               {"seconds", state.seconds},
+                                               {"milestone", state.milestone},
+                                               {"config_hash", state.config_hash},
+                                               {"data_hash", state.data_hash}});
+  Json checksums;
+  for (const char* file : {kModelFile, kOptimizerFile, kConfigFile, kStateFile}) {
+    checksums[file] = file_checksum(target.temporary() / file);
+  }
+  write_json(target.temporary() / kChecksumFile, checksums);
+  target.commit();
+}
+
+void verify_checkpoint(const fs::path& folder) {
+  Json checksums = read_json(folder / kChecksumFile);
+  for (const char* file : {kModelFile, kOptimizerFile, kConfigFile, kStateFile}) {
+    auto expected = json_get<std::string>(checksums, file, fmt::format("'{}'", (folder / kChecksumFile).string()));
+    if (file_checksum(folder / file) != expected) {
+      fail_input("'{}' is damaged: its checksum is not the one in {}", (folder / file).string(), kChecksumFile);
+    }
+  }
+}
+
+Transformer load_model(const fs::path& folder) {
+  fs::path config_path = folder / kConfigFile;
+  ModelConfig config = model_config_from_json(read_json(config_path), fmt::format("'{}'", config_path.string()));
+  SafetensorsFile file(folder / kModelFile);
+  std::map<std::string, at::Tensor> tensors;
+  ParameterStore parameters;
+  for (const ParameterSpec& spec : model_parameters(config)) {
+    tensors[spec.name] = at::empty(spec.shape, at::kFloat);
+    parameters.add(spec.name, tensors[spec.name]);
+  }
+  fill(file, tensors);
+  for (auto& [name, tensor] : tensors) tensor.requires_grad_();
+  return {config, std::move(parameters)};
+}
+
+void load_optimizer(const fs::path& folder, AdamW& optimizer) { fill(SafetensorsFile(folder / kOptimizerFile), optimizer.state()); }
+
+TrainingState load_training_state(const fs::path& folder) {
+  fs::path path = folder / kStateFile;
+  Json json = read_json(path);
+  std::string where = fmt::format("'{}'", path.string());
+  return {.step = json_get<int64_t>(json, "step", where),
+          .tokens = json_get<int64_t>(json, "tokens", where),
+          .seconds = json_get<double>(json, "seconds", where),
+          .milestone = json_get<bool>(json, "milestone", where),
+          .config_hash = json_get<std::string>(json, "config_hash", where),
+          .data_hash = json_get<std::string>(json, "data_hash", where)};
+}
+
+std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  for (const fs::directory_entry& item : fs::directory_iterator(run_folder / "checkpoints", error)) {
+    if (item.path().filename().string().starts_with(kStepPrefix)) folders.push_back(item.path());
+  }
+  std::sort(folders.begin(), folders.end());  // the numbers have leading zeros
+  return folders;
+}
+
+fs::path checkpoint_folder(const fs::path& run_folder, int64_t step) {
+  return run_folder / "checkpoints" / fmt::format("{}{:09}", kStepPrefix, step);
+}
+
+fs::path find_checkpoint(const fs::path& path) {
+  if (is_checkpoint(path)) return path;
+  std::vector<fs::path> folders = list_checkpoints(path);
+  if (folders.empty()) fail_input("'{}' is neither a checkpoint nor a run folder with checkpoints", path.string());
+  return folders.back();
+}
+
+void remove_old_checkpoints(const fs::path& run_folder) {
+  constexpr size_t kKept = 2;
+  std::vector<fs::path> folders = list_checkpoints(run_folder);
+  for (size_t i = 0; i + kKept < folders.size(); ++i) {
+    std::error_code error;
+    bool milestone = true;
+    try {
+      milestone = load_training_state(folders[i]).milestone;
+    } catch (const InputError&) {
+      continue;  // a damaged one is evidence; it is left for a person to look at
+    }
+    if (!milestone) fs::remove_all(folders[i], error);
+  }
+}
+
+}  // namespace depthroute

@@ -1,0 +1,46 @@
+// A checkpoint is a folder that is there as a whole or not at all:
+//   model.safetensors      weights, by Hugging Face Llama names
+//   config.json            sizes and variant (for the standard variant: a Llama's config)
+//   optimizer.safetensors  AdamW's state
+//   state.json             where the run stands
+//   checksums.json         XXH3 of each of the files above
+// A run keeps them under RUN/checkpoints/step-000000123.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "io/json.h"
+#include "model/transformer.h"
+#include "train/optimizer.h"
+
+namespace depthroute {
+
+struct TrainingState {
+  int64_t step = 0;    // optimizer steps done
+  int64_t tokens = 0;  // tokens trained on
+  double seconds = 0;  // of training, evaluation and checkpoints not counted
+  bool milestone = false;
+  std::string config_hash, data_hash;
+};
+
+void write_checkpoint(const std::filesystem::path& folder, const Transformer& model, const AdamW& optimizer, const TrainingState& state);
+
+// InputError, naming the file, where one is missing, truncated or changed.
+void verify_checkpoint(const std::filesystem::path& folder);
+
+// verify_checkpoint is up to the caller. InputError for tensors that are missing, left over or of another shape.
+Transformer load_model(const std::filesystem::path& folder);
+void load_optimizer(const std::filesystem::path& folder, AdamW& optimizer);
+TrainingState load_training_state(const std::filesystem::path& folder);
+
+// Folders of a run's checkpoints by ascending step.
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run_folder);
+std::filesystem::path checkpoint_folder(const std::filesystem::path& run_folder, int64_t step);
+// `path` itself if it is a checkpoint, or the newest checkpoint of the run folder `path`. InputError where there is none.
+std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+// Removes all but the newest two and the milestones.
+void remove_old_checkpoints(const std::filesystem::path& run_folder);
+
+}  // namespace depthroute

@@ -1,0 +1,62 @@
+#include "train/optimizer.h"
+
+#include <ATen/ATen.h>
+
+namespace depthroute {
+
+AdamW::AdamW(const ParameterStore& parameters, const TrainConfig& config) : config_(config), groups_(2) {
+  step_ = at::zeros({1}, at::kFloat);
+  groups_[0].weight_decay = config.weight_decay;
+  for (const auto& [name, parameter] : parameters.items()) {
+    Group& group = groups_[parameter.dim() >= 2 ? 0 : 1];
+    group.names.push_back(name);
+    group.parameters.push_back(parameter);
+    group.averages.push_back(at::zeros_like(parameter.detach()));
+    group.squares.push_back(at::zeros_like(parameter.detach()));
+    group.steps.push_back(step_);
+  }
+}
+
+void AdamW::step(double learning_rate) {
+  at::NoGradGuard no_grad;
+  // The kernel uses the step count as it is; one tensor serves all parameters.
+  step_.add_(1);
+  for (Group& group : groups_) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& parameter : group.parameters) {
+      gradients.push_back(parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter));
+    }
+    at::_fused_adamw_(group.parameters, gradients, group.averages, group.squares, {}, group.steps, learning_rate, config_.beta1,
+                      config_.beta2, group.weight_decay, config_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+  }
+}
+
+std::map<std::string, at::Tensor> AdamW::state() const {
+  std::map<std::string, at::Tensor> state = {{"step", step_}};
+  for (const Group& group : groups_) {
+    for (size_t i = 0; i < group.names.size(); ++i) {
+      state["exp_avg." + group.names[i]] = group.averages[i];
+      state["exp_avg_sq." + group.names[i]] = group.squares[i];
+    }
+  }
+  return state;
+}
+
+double clip_gradients(const ParameterStore& parameters, double limit) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  double sum = 0;
+  for (const auto& [name, parameter] : parameters.items()) {
+    if (!parameter.grad().defined()) continue;
+    gradients.push_back(parameter.grad());
+    auto norm = at::linalg_vector_norm(parameter.grad(), 2).item<double>();
+    sum += norm * norm;
+  }
+  double norm = std::sqrt(sum);
+  if (limit > 0 && norm > limit) {
+    for (at::Tensor& gradient : gradients) gradient.mul_(limit / norm);
+  }
+  return norm;
+}
+
+}  // namespace depthroute

@@ -1,0 +1,62 @@
+// The config of one run: TOML in, one canonical JSON object with every default filled in out. Two runs with the same canonical form,
+// the same data and the same number of threads have the same bits.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "io/config.h"
+#include "model/model_config.h"
+
+namespace depthroute {
+
+enum class Schedule { kCosine, kWarmupStableDecay };
+
+struct TrainConfig {
+  int64_t tokens = 0;         // in all; rounded up to whole steps
+  int64_t batch_windows = 0;  // windows of `context` tokens in an optimizer step
+  int64_t micro_batch_windows = 0;
+  double learning_rate = 0;
+  Schedule schedule = Schedule::kCosine;
+  int64_t warmup_steps = 0;
+  double decay_fraction = 0.2;           // of all steps, at the end: warm-up, stable, decay only
+  double final_learning_rate_fraction = 0.1;
+  double weight_decay = 0.1;  // on matrices only
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  double gradient_clip = 1.0;  // of the norm over all gradients; 0 for none
+  std::vector<int64_t> milestones;  // in tokens, ascending; each rounded up to a whole step
+  int64_t validation_interval = 0;  // in steps, between milestones; 0 for milestones only
+  int64_t checkpoint_interval = 0;  // in steps; 0 for milestones and the end only
+  int64_t log_interval = 10;        // in steps
+  int64_t threads = 0;              // 0: as many as the machine has cores
+
+  // What follows from the above for windows of `context` tokens.
+  int64_t batch_tokens(int64_t context) const { return batch_windows * context; }
+  int64_t steps(int64_t context) const { return steps_for(tokens, context); }
+  int64_t steps_for(int64_t token_count, int64_t context) const {
+    return (token_count + batch_tokens(context) - 1) / batch_tokens(context);
+  }
+};
+
+struct RunConfig {
+  ModelConfig model;
+  TrainConfig train;
+  std::filesystem::path data_folder;
+  uint64_t seed = 1;
+};
+
+// Reads the tables [model], [residual], [data] and [train] and the key `seed`. A study's file has the same tables.
+RunConfig read_run_config(Config& config);
+// [model] and [residual]. A variant given here wins over residual.variant (the variants of a study).
+ModelConfig read_model_config(Config& config, const std::string& variant = "");
+TrainConfig read_train_config(Config config, int64_t context);
+
+// Everything that determines the result; the data by its folder's name only (the data's hash stands beside it in run.json).
+Json run_config_to_json(const RunConfig& config);
+// Keys in which two canonical forms differ, leaving out those that do not change the result (log_interval, checkpoint_interval, data.folder).
+std::vector<std::string> differing_keys(const Json& a, const Json& b);
+// The checksum of the canonical form without the keys that do not change the result.
+std::string config_hash(const Json& canonical);
+
+}  // namespace depthroute

@@ -1,0 +1,286 @@
+#include "train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+#include <malloc.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "io/file.h"
+#include "io/machine.h"
+#include "io/progress.h"
+#include "io/signals.h"
+#include "train/batches.h"
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+#include "train/metrics.h"
+#include "train/schedule.h"
+
+namespace depthroute {
+namespace fs = std::filesystem;
+namespace {
+
+class Trainer {
+ public:
+  Trainer(const RunConfig& config, const fs::path& folder, const TrainingOptions& options);
+  TrainingOutcome run();
+
+ private:
+  void identify();
+  void restore();
+  bool restore_from(const fs::path& checkpoint);
+  double train_step();
+  void check_finite(double loss, double gradient_norm);
+  void after_step(double loss, double gradient_norm, double learning_rate);
+  void validate(bool milestone);
+  void save(bool milestone);
+  TrainingOutcome end(const char* reason, TrainingOutcome outcome);
+  bool is_milestone() const;
+
+  RunConfig config_;
+  fs::path folder_;
+  TrainingOptions options_;
+  FolderLock lock_;
+  Metrics metrics_;
+  std::shared_ptr<const TokenDataset> training_, validation_;
+  TrainingBatches batches_;
+  Json canonical_;
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<AdamW> optimizer_;
+  TrainingState state_;
+  int64_t steps_, context_;
+  double flops_per_token_;
+};
+
+fs::path made_folder(const fs::path& folder) {
+  make_folder(folder);
+  return folder;
+}
+
+std::shared_ptr<const TokenDataset> open_split(const RunConfig& config, Split split) {
+  auto data = std::make_shared<const TokenDataset>(TokenDataset::open(config.data_folder, split));
+  if (data->vocabulary_size() != config.model.vocabulary) {
+    fail_input("'{}' has a vocabulary of {}, the model of {}: set model.vocabulary, or prepare the data with another tokenizer",
+               config.data_folder.string(), data->vocabulary_size(), config.model.vocabulary);
+  }
+  return data;
+}
+
+Trainer::Trainer(const RunConfig& config, const fs::path& folder, const TrainingOptions& options)
+    : config_(config),
+      folder_(made_folder(folder)),
+      options_(options),
+      lock_(folder_),
+      metrics_(folder_ / "metrics.jsonl"),
+      training_(open_split(config, Split::kTrain)),
+      validation_(open_split(config, Split::kValidation)),
+      batches_(training_, config.seed, config.model.context, config.train.batch_windows),
+      canonical_(run_config_to_json(config)),
+      steps_(config.train.steps(config.model.context)),
+      context_(config.model.context),
+      flops_per_token_(training_flops_per_token(config.model)) {
+  state_.config_hash = config_hash(canonical_);
+  state_.data_hash = training_->data_hash();
+}
+
+// Writes run.json, or makes sure that the one there is of the same run.
+void Trainer::identify() {
+  fs::path path = folder_ / "run.json";
+  if (fs::exists(path)) {
+    Json known = read_json(path);
+    std::vector<std::string> keys = differing_keys(json_get<Json>(known, "config", path.string()), canonical_);
+    if (!keys.empty()) {
+      fail_input("'{}' holds a run of another config; it differs in {}: use another folder, or the config it was started with",
+                 folder_.string(), fmt::join(keys, ", "));
+    }
+    if (json_get<std::string>(known, "data_hash", path.string()) != state_.data_hash) {
+      fail_input("'{}' holds a run on other data than '{}' holds now", folder_.string(), config_.data_folder.string());
+    }
+    if (json_get<std::string>(known, "study_hash", path.string()) != options_.study_hash) {
+      fail_input("'{}' holds a run of another study", folder_.string());
+    }
+    return;
+  }
+  int64_t embedding = config_.model.vocabulary * config_.model.width;
+  int64_t parameters = 0;
+  for (const ParameterSpec& spec : model_parameters(config_.model)) {
+    int64_t count = 1;
+    for (int64_t extent : spec.shape) count *= extent;
+    parameters += count;
+  }
+  double residual_values = make_residual(config_.model.residual, config_.model.residual_shape())->cost().values;
+  write_json(path, {{"format", "depthroute-run/1"},
+                    {"variant", options_.variant.empty() ? config_.model.residual.variant : options_.variant},
+                    {"seed", config_.seed},
+                    {"study_hash", options_.study_hash},
+                    {"config_hash", state_.config_hash},
+                    {"data_hash", state_.data_hash},
+                    {"torch_version", TORCH_VERSION},
+                    {"depthroute_version", DEPTHROUTE_VERSION},
+                    {"threads", config_.train.threads},
+                    {"machine", machine_description()},
+                    {"parameters", parameters},
+                    {"non_embedding_parameters", parameters - embedding},
+                    {"flops_per_token", flops_per_token_},
+                    {"residual_bytes_per_token", residual_values * sizeof(float)},
+                    {"bytes_per_token", static_cast<double>(training_->text_bytes()) / static_cast<double>(training_->tokens())},
+                    {"config", canonical_}});
+}
+
+// The newest checkpoint that is whole; a damaged one is passed over with a warning.
+void Trainer::restore() {
+  std::vector<fs::path> checkpoints = list_checkpoints(folder_);
+  bool restored = false;
+  for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend() && !restored; ++checkpoint) {
+    restored = restore_from(*checkpoint);
+  }
+  if (!restored) {
+    model_ = std::make_unique<Transformer>(config_.model, config_.seed);
+    optimizer_ = std::make_unique<AdamW>(model_->parameters(), config_.train);
+  }
+  metrics_.rewind(state_.step);
+}
+
+bool Trainer::restore_from(const fs::path& checkpoint) {
+  TrainingState stored;
+  try {
+    verify_checkpoint(checkpoint);
+    stored = load_training_state(checkpoint);
+    model_ = std::make_unique<Transformer>(load_model(checkpoint));
+    optimizer_ = std::make_unique<AdamW>(model_->parameters(), config_.train);
+    load_optimizer(checkpoint, *optimizer_);
+  } catch (const InputError& error) {
+    std::fprintf(stderr, "warning: %s; going back to the checkpoint before it\n", error.what());
+    return false;
+  }
+  if (stored.config_hash != state_.config_hash) fail_input("'{}' is a checkpoint of another config", checkpoint.string());
+  if (stored.data_hash != state_.data_hash) fail_input("'{}' is a checkpoint of a run on other data", checkpoint.string());
+  state_ = stored;
+  return true;
+}
+
+TrainingOutcome Trainer::run() {
+  identify();
+  if (metrics_.finished()) return TrainingOutcome::kWasFinished;
+  at::set_num_threads(static_cast<int>(config_.train.threads));
+  restore();
+  reset_peak_memory();
+  Progress progress(options_.label, steps_ * config_.train.batch_tokens(context_), "tokens");
+  progress.set_start(state_.tokens);
+  while (state_.step < steps_) {
+    auto begin = std::chrono::steady_clock::now();
+    double learning_rate = learning_rate_at(config_.train, state_.step, steps_);
+    double loss = train_step();
+    double norm = clip_gradients(model_->parameters(), config_.train.gradient_clip);
+    check_finite(loss, norm);
+    optimizer_->step(learning_rate);
+    state_.step += 1;
+    state_.tokens += config_.train.batch_tokens(context_);
+    state_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    progress.update(state_.tokens, fmt::format("loss {:.3f}", loss));
+    after_step(loss, norm, learning_rate);
+    if (stop_signal() != 0 && state_.step < steps_) {
+      save(is_milestone());
+      return end("stopped", TrainingOutcome::kStopped);
+    }
+  }
+  progress.finish();
+  return end("finished", TrainingOutcome::kFinished);
+}
+
+// Forward and backward over the batch in micro-batches; the gradients are those of the mean loss over the whole batch.
+double Trainer::train_step() {
+  for (const auto& [name, parameter] : model_->parameters().items()) parameter.mutable_grad() = at::Tensor();
+  auto batch_tokens = static_cast<double>(config_.train.batch_tokens(context_));
+  double loss = 0;
+  for (int64_t first = 0; first < config_.train.batch_windows; first += config_.train.micro_batch_windows) {
+    int64_t count = std::min(config_.train.micro_batch_windows, config_.train.batch_windows - first);
+    Batch batch = batches_.read(state_.step, first, count);
+    at::Tensor part = model_->loss_sum(batch.token_ids, batch.targets) / batch_tokens;
+    part.backward();
+    loss += part.item<double>();
+  }
+  return loss;
+}
+
+void Trainer::check_finite(double loss, double gradient_norm) {
+  if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
+  std::vector<fs::path> checkpoints = list_checkpoints(folder_);
+  std::string message = fmt::format(
+      "the {} of step {} is not finite; its batch is windows {} of '{}'; the last good checkpoint is {}",
+      std::isfinite(loss) ? "gradient" : "loss", state_.step + 1,
+      fmt::join(batches_.windows(state_.step, 0, config_.train.batch_windows), ","), config_.data_folder.string(),
+      checkpoints.empty() ? "none" : fmt::format("'{}'", checkpoints.back().string()));
+  metrics_.add({{"event", "end"}, {"step", state_.step}, {"tokens", state_.tokens}, {"reason", "non_finite"}, {"message", message}});
+  fail_run("{}", message);
+}
+
+bool Trainer::is_milestone() const {
+  for (int64_t milestone : config_.train.milestones) {
+    if (config_.train.steps_for(milestone, context_) == state_.step) return true;
+  }
+  return false;
+}
+
+void Trainer::after_step(double loss, double gradient_norm, double learning_rate) {
+  auto every = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
+  bool milestone = is_milestone();
+  if (every(config_.train.log_interval) || milestone) {
+    metrics_.add({{"event", "train"},
+                  {"step", state_.step},
+                  {"tokens", state_.tokens},
+                  {"loss", loss},
+                  {"learning_rate", learning_rate},
+                  {"gradient_norm", gradient_norm},
+                  {"seconds", state_.seconds},
+                  {"tokens_per_second", static_cast<double>(state_.tokens) / state_.seconds}});
+  }
+  if (every(config_.train.validation_interval) || milestone) validate(milestone);
+  if (every(config_.train.checkpoint_interval) || milestone) save(milestone);
+}
+
+void Trainer::validate(bool milestone) {
+  Evaluation evaluation = evaluate(*model_, *validation_, config_.train.micro_batch_windows);
+  Json event = {{"event", "validation"}, {"step", state_.step}, {"tokens", state_.tokens}, {"milestone", milestone}};
+  Json figures = evaluation_to_json(evaluation);
+  figures.erase("tokens");  // of the split, the same each time
+  event.update(figures);
+  event["seconds"] = state_.seconds;
+  event["flops"] = flops_per_token_ * static_cast<double>(state_.tokens);
+  metrics_.add(event);
+  if (!milestone || !options_.diagnostics) return;
+  Json diagnostics = options_.diagnostics(*model_, *validation_);
+  if (diagnostics.empty()) return;
+  Json diagnostics_event = {{"event", "diagnostics"}, {"step", state_.step}, {"tokens", state_.tokens}};
+  diagnostics_event.update(diagnostics);
+  metrics_.add(diagnostics_event);
+}
+
+void Trainer::save(bool milestone) {
+  fs::path target = checkpoint_folder(folder_, state_.step);
+  state_.milestone = milestone;
+  metrics_.sync();
+  write_checkpoint(target, *model_, *optimizer_, state_);
+  remove_old_checkpoints(folder_);
+}
+
+TrainingOutcome Trainer::end(const char* reason, TrainingOutcome outcome) {
+  metrics_.add({{"event", "memory"}, {"peak_bytes", peak_memory_bytes()}});
+  metrics_.add({{"event", "end"}, {"step", state_.step}, {"tokens", state_.tokens}, {"reason", reason}});
+  metrics_.sync();
+  return outcome;
+}
+
+}  // namespace
+
+TrainingOutcome run_training(const RunConfig& config, const fs::path& folder, const TrainingOptions& options) {
+  // Without this, glibc maps every large tensor anew and the kernel zeroes its pages at every step.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  return Trainer(config, folder, options).run();
+}
+
+}  // namespace depthroute
