@@ -7,9 +7,10 @@ JOBS ?= $(shell nproc)
 QUICKSTART ?= runs/quickstart
 GCIDE := /usr/share/dictd/gcide.dict.dz
 
-.PHONY: quickstart test build setup sanitize format lint clean
+.PHONY: quickstart test build configure setup sanitize format lint clean
 
-quickstart: build
+quickstart: configure
+	cmake --build --preset release -j $(JOBS) --target depthroute
 	@test -e $(GCIDE) || { echo "depthroute: $(GCIDE) is missing: install Debian's package dict-gcide" >&2; exit 2; }
 	@test -e data/gcide/manifest.json || build/depthroute prepare $(GCIDE) --format gcide --out data/gcide --vocabulary-size 2048 --threads $(JOBS)
 	build/depthroute study configs/study/quickstart.toml --out $(QUICKSTART)
@@ -17,8 +18,10 @@ quickstart: build
 test: build
 	ctest --test-dir build --output-on-failure --no-tests=error -j $(JOBS)
 
-build: setup
+configure: setup
 	@cmake --preset release $(if $(TORCH_DIR),-DTORCH_DIR=$(TORCH_DIR)) > build.log 2>&1 || { cat build.log; exit 1; }
+
+build: configure
 	cmake --build --preset release -j $(JOBS)
 
 setup:

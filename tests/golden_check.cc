@@ -1,13 +1,18 @@
-// golden_check FILE...: compares every implementation with stored fp64 values of depth reads (depth_read_*.safetensors) and of whole
-// models (model_*.safetensors), forward and gradients, in fp64 and in fp32. The format is described in docs/file_formats.md.
+// golden_check FILE...: compares every implementation with stored fp64 values of depth reads
+// (depth_read_*.safetensors) and of whole
+// models (model_*.safetensors), forward and gradients, in fp64 and in fp32. The format is described in
+// docs/file_formats.md.
 //
-// An error is the largest difference relative to the largest magnitude of the stored tensor, absolute where that is below 1e-9.
-// Exit code 1 where an fp64 error exceeds 1e-9 or an fp32 error 2e-4, or where a variant is unknown; 2 where a file is unreadable.
+// An error is the largest difference relative to the largest magnitude of the stored tensor, absolute where that is
+// below 1e-9.
+// Exit code 1 where an fp64 error exceeds 1e-9 or an fp32 error 2e-4, or where a variant is unknown; 2 where a file
+// is unreadable.
 #include <ATen/ATen.h>
 
 #include <cstdio>
 
 #include "io/error.h"
+#include "io/format.h"
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "model/tensor_file.h"
@@ -24,7 +29,7 @@ struct Mode {
   DepthReadImplementation implementation;
 
   std::string name() const {
-    return fmt::format("{} {}", implementation == DepthReadImplementation::kReference ? "reference" : "fused",
+    return format_text("{} {}", implementation == DepthReadImplementation::kReference ? "reference" : "fused",
                        dtype == at::kDouble ? "fp64" : "fp32");
   }
   double tolerance() const { return dtype == at::kDouble ? kTolerance64 : kTolerance32; }
@@ -49,7 +54,10 @@ class Comparison {
     at::Tensor expected = read_tensor(file_, name).to(at::kDouble);
     at::Tensor value = actual.defined() ? actual.detach().to(at::kDouble) : at::zeros_like(expected);
     if (value.sizes() != expected.sizes()) {
-      report(name, fmt::format("shape [{}], expected [{}]", fmt::join(value.sizes(), ", "), fmt::join(expected.sizes(), ", ")), false);
+      report(name,
+             format_text("shape [{}], expected [{}]", join_text(value.sizes(), ", "),
+                         join_text(expected.sizes(), ", ")),
+             false);
       return;
     }
     double error = 0;
@@ -58,7 +66,7 @@ class Comparison {
       error = (value - expected).abs().max().item<double>();
       if (scale >= kAbsoluteBelow) error /= scale;
     }
-    report(name, fmt::format("{:.2e}", error), error <= mode_.tolerance());  // false for NaN
+    report(name, format_text("{:.2e}", error), error <= mode_.tolerance());  // false for NaN
   }
 
   // Every stored result must have been compared: a tensor that nobody computes is a failure.
@@ -96,8 +104,10 @@ double metadata_number(const SafetensorsFile& file, const std::string& key) {
 bool check_depth_read_file(const SafetensorsFile& file, const Mode& mode) {
   Comparison comparison(file, mode);
   std::vector<at::Tensor> sources, queries;
-  for (const at::Tensor& source : comparison.input("sources").unbind(0)) sources.push_back(source.clone().requires_grad_());
-  for (const at::Tensor& query : comparison.input("queries").unbind(0)) queries.push_back(query.clone().requires_grad_());
+  for (const at::Tensor& source : comparison.input("sources").unbind(0))
+    sources.push_back(source.clone().requires_grad_());
+  for (const at::Tensor& query : comparison.input("queries").unbind(0))
+    queries.push_back(query.clone().requires_grad_());
   at::Tensor weight = comparison.leaf("norm_weight"), output_weight;
   if (file.contains("output_norm_weight")) output_weight = comparison.leaf("output_norm_weight");
 
@@ -113,7 +123,8 @@ bool check_depth_read_file(const SafetensorsFile& file, const Mode& mode) {
 
   auto stack_gradients = [](const std::vector<at::Tensor>& leaves) {
     std::vector<at::Tensor> gradients;
-    for (const at::Tensor& leaf : leaves) gradients.push_back(leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf));
+    for (const at::Tensor& leaf : leaves)
+      gradients.push_back(leaf.grad().defined() ? leaf.grad() : at::zeros_like(leaf));
     return at::stack(gradients);
   };
   comparison.expect("grad_sources", stack_gradients(sources));
@@ -124,7 +135,7 @@ bool check_depth_read_file(const SafetensorsFile& file, const Mode& mode) {
 }
 
 ModelConfig golden_config(const SafetensorsFile& file) {
-  std::string where = fmt::format("'{}'", file.path().string());
+  std::string where = format_text("'{}'", file.path().string());
   auto text = file.metadata().find("config");
   if (text == file.metadata().end()) fail_input("{}: its metadata has no 'config'", where);
   Json json = Json::parse(text->second, nullptr, false);
@@ -151,14 +162,15 @@ bool check_model_file(const SafetensorsFile& file, const Mode& mode) {
   config.residual.implementation = mode.implementation;
   Comparison comparison(file, mode);
   ParameterStore parameters;
-  for (const ParameterSpec& spec : model_parameters(config)) parameters.add(spec.name, comparison.leaf("param." + spec.name));
+  for (const ParameterSpec& spec : model_parameters(config))
+    parameters.add(spec.name, comparison.leaf("param." + spec.name));
   Transformer model(config, std::move(parameters));
 
   std::map<std::string, at::Tensor> probabilities;
   at::Tensor token_ids = read_tensor(file, "input_ids"), targets = read_tensor(file, "targets");
   DepthProbe probe = [&](const std::string& site, const std::string& role, const at::Tensor& weights) {
     // [N, K, H] as [K, batch, T, H]
-    probabilities[fmt::format("depth_probs.{}.{}", site, role)] =
+    probabilities[format_text("depth_probs.{}.{}", site, role)] =
         weights.unflatten(0, token_ids.sizes()).permute({2, 0, 1, 3}).contiguous();
   };
   comparison.expect("logits", model.logits(token_ids, probe));
@@ -210,7 +222,8 @@ int check_files(const std::vector<std::string>& paths) {
 
 int main(int argc, char** argv) {
   if (argc < 2 || std::string(argv[1]) == "--help") {
-    std::fprintf(argc < 2 ? stderr : stdout, "usage: golden_check FILE...\nExample: golden_check tests/golden/*.safetensors\n");
+    std::fprintf(argc < 2 ? stderr : stdout,
+                 "usage: golden_check FILE...\nExample: golden_check tests/golden/*.safetensors\n");
     return argc < 2 ? 2 : 0;
   }
   return depthroute::check_files({argv + 1, argv + argc});

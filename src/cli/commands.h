@@ -1,4 +1,5 @@
-// One function per command: it adds the subcommand with its options; the subcommand's callback does the work by calling the library.
+// One function per command: it adds the subcommand with its options; the subcommand's callback does the work by
+// calling the library.
 #pragma once
 #include <CLI/CLI.hpp>
 

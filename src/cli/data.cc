@@ -1,13 +1,12 @@
 #include "cli/data.h"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <string>
 
 #include "data/data_stats.h"
+#include "io/format.h"
 
 namespace depthroute {
 namespace {
@@ -19,7 +18,7 @@ struct StatsArguments {
 
 void run(const StatsArguments& arguments) {
   const DataStats stats = data_stats(arguments.folder, arguments.verify);
-  fmt::print("{}\n", arguments.json ? to_json(stats).dump(2) : to_text(stats));
+  std::fputs(format_text("{}\n", arguments.json ? to_json(stats).dump(2) : to_text(stats)).c_str(), stdout);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The program: its commands, and the one place where errors are shown. Exit code 2 for bad input or usage, 1 for a failure while running.
+// The program: its commands, and the one place where errors are shown. Exit code 2 for bad input or usage, 1 for a
+// failure while running.
 #include <cstdio>
 #include <new>
 #include <string>
@@ -39,7 +40,10 @@ int run(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("depthroute trains language models whose layers read across depth, and settles which way of reading is better.", "depthroute");
+  CLI::App app(
+      "depthroute trains language models whose layers read across depth, and settles which way of reading is "
+      "better.",
+      "depthroute");
   app.set_version_flag("--version", "depthroute " DEPTHROUTE_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);

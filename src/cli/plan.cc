@@ -56,17 +56,20 @@ Subject subject_of_config(const Options& options) {
 
 void print_table(const Subject& subject, const std::vector<VariantPlan>& plans, double gemm_rate) {
   const ModelConfig& model = subject.models[0];
-  std::printf("%ld layers, width %ld, %ld heads, MLP %ld, vocabulary %ld, context %ld; matrix products here: %.0f GFLOP/s\n",
-              static_cast<long>(model.layers), static_cast<long>(model.width), static_cast<long>(model.heads),
-              static_cast<long>(model.mlp_hidden), static_cast<long>(model.vocabulary), static_cast<long>(model.context), gemm_rate / 1e9);
-  std::printf("%-20s %14s %12s %14s %16s %10s %12s%s\n", "variant", "parameters", "added", "MFLOP/token", "residual B/token", "memory GB",
-              "tokens/s <=", subject.tokens > 0 ? "  time a run >=" : "");
+  std::printf(
+      "%ld layers, width %ld, %ld heads, MLP %ld, vocabulary %ld, context %ld; matrix products here: %.0f "
+      "GFLOP/s\n",
+      static_cast<long>(model.layers), static_cast<long>(model.width), static_cast<long>(model.heads),
+      static_cast<long>(model.mlp_hidden), static_cast<long>(model.vocabulary), static_cast<long>(model.context),
+      gemm_rate / 1e9);
+  std::printf("%-20s %14s %12s %14s %16s %10s %12s%s\n", "variant", "parameters", "added", "MFLOP/token",
+              "residual B/token", "memory GB", "tokens/s <=", subject.tokens > 0 ? "  time a run >=" : "");
   double seconds = 0;
   for (const VariantPlan& plan : plans) {
     double rate = gemm_rate / plan.flops_per_token;
-    std::printf("%-20s %14ld %+12ld %14.3f %16.0f %10.2f %12.0f", plan.variant.c_str(), static_cast<long>(plan.parameters),
-                static_cast<long>(plan.residual_parameters), plan.flops_per_token / 1e6, plan.residual_bytes_per_token,
-                plan.memory_bytes / 1e9, rate);
+    std::printf("%-20s %14ld %+12ld %14.3f %16.0f %10.2f %12.0f", plan.variant.c_str(),
+                static_cast<long>(plan.parameters), static_cast<long>(plan.residual_parameters),
+                plan.flops_per_token / 1e6, plan.residual_bytes_per_token, plan.memory_bytes / 1e9, rate);
     if (subject.tokens > 0) {
       double run_seconds = static_cast<double>(subject.tokens) / rate;
       seconds += run_seconds * static_cast<double>(subject.runs_per_model);
@@ -76,8 +79,8 @@ void print_table(const Subject& subject, const std::vector<VariantPlan>& plans, 
   }
   if (subject.tokens > 0) {
     std::printf("%zu runs of %s tokens: at least %s at the speed of matrix products alone\n",
-                plans.size() * static_cast<size_t>(subject.runs_per_model), format_count(static_cast<double>(subject.tokens)).c_str(),
-                format_duration(seconds).c_str());
+                plans.size() * static_cast<size_t>(subject.runs_per_model),
+                format_count(static_cast<double>(subject.tokens)).c_str(), format_duration(seconds).c_str());
   }
 }
 
@@ -91,7 +94,8 @@ void run(const Options& options) {
   for (const VariantPlan& plan : plans) {
     Json item = plan_to_json(plan);
     item["limit_tokens_per_second"] = gemm_rate / plan.flops_per_token;
-    if (subject.tokens > 0) item["least_seconds_a_run"] = static_cast<double>(subject.tokens) * plan.flops_per_token / gemm_rate;
+    if (subject.tokens > 0)
+      item["least_seconds_a_run"] = static_cast<double>(subject.tokens) * plan.flops_per_token / gemm_rate;
     json["variants"].push_back(item);
   }
   std::printf("%s\n", json.dump(2).c_str());

@@ -1,13 +1,12 @@
 #include "cli/prepare.h"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
 #include "data/data_stats.h"
 #include "data/prepare.h"
+#include "io/format.h"
 
 namespace depthroute {
 namespace {
@@ -20,9 +19,12 @@ struct PrepareArguments {
 
 void print_summary(const PrepareOptions& options, const PrepareResult& result) {
   const std::string folder = options.output.string();
-  if (result.already_done) fmt::print("{} is there already, made from the same inputs and options\n", folder);
-  fmt::print("{}\n{}: vocabulary {}, tokenizer {}\n", split_table(result.manifest), folder,
-             result.manifest.vocabulary_size, result.manifest.tokenizer_hash);
+  if (result.already_done)
+    std::fputs(format_text("{} is there already, made from the same inputs and options\n", folder).c_str(), stdout);
+  std::fputs(format_text("{}\n{}: vocabulary {}, tokenizer {}\n", split_table(result.manifest), folder,
+                         result.manifest.vocabulary_size, result.manifest.tokenizer_hash)
+                 .c_str(),
+             stdout);
 }
 
 void run(PrepareArguments& arguments) {

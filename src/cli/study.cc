@@ -30,7 +30,8 @@ void run(const Options& options) {
   Config file = Config::read(options.config, options.set);
   StudyConfig study = read_study_config(file);
   if (options.list) {
-    for (const StudyRun& item : study.runs) std::printf("%3ld  %s\n", static_cast<long>(item.index), item.name().c_str());
+    for (const StudyRun& item : study.runs)
+      std::printf("%3ld  %s\n", static_cast<long>(item.index), item.name().c_str());
     return;
   }
   catch_stop_signals();
@@ -41,20 +42,25 @@ void run(const Options& options) {
     std::printf("stopped and saved; the same command continues\n");
     throw StoppedBySignal{stop_signal()};
   }
-  if (outcome.trained == 0 && outcome.failed == 0) std::printf("all %zu runs are done; nothing to train\n", study.runs.size());
+  if (outcome.trained == 0 && outcome.failed == 0)
+    std::printf("all %zu runs are done; nothing to train\n", study.runs.size());
   if (!only) write_report(options.out);
-  if (outcome.failed > 0) fail_run("{} of {} runs failed; the report names them", outcome.failed, study.runs.size());
+  if (outcome.failed > 0)
+    fail_run("{} of {} runs failed; the report names them", outcome.failed, study.runs.size());
 }
 
 }  // namespace
 
 void add_study_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("study", "The paired protocol: every variant on every seed; continues where it stopped");
+  CLI::App* command =
+      app.add_subcommand("study", "The paired protocol: every variant on every seed; continues where it stopped");
   command->add_option("config", options->config, "The study's TOML file")->required();
   command->add_option("--out", options->out, "The study's folder")->required();
-  command->add_option("--set", options->set, "key=value over the config, before the study starts; may be repeated")->allow_extra_args(false);
-  command->add_option("--run", options->run, "Only the run of this index, without a report (for job arrays)")->check(CLI::NonNegativeNumber);
+  command->add_option("--set", options->set, "key=value over the config, before the study starts; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--run", options->run, "Only the run of this index, without a report (for job arrays)")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--list", options->list, "List the runs and their indices, and do nothing");
   command->footer("Example: depthroute study configs/study/quickstart.toml --out runs/quickstart");
   command->callback([options] { run(*options); });
@@ -67,8 +73,12 @@ void add_report_command(CLI::App& app) {
   auto options = std::make_shared<ReportOptions>();
   CLI::App* command = app.add_subcommand("report", "The report of a study folder: HTML, JSON or CSV");
   command->add_option("study", options->folder, "The study's folder")->required();
-  command->add_option("--format", options->format, "html, json or csv")->check(CLI::IsMember({"html", "json", "csv"}))->capture_default_str();
-  command->add_option("--out", options->out, "The file to write (default: report.html in the study's folder; json and csv go to standard output)");
+  command->add_option("--format", options->format, "html, json or csv")
+      ->check(CLI::IsMember({"html", "json", "csv"}))
+      ->capture_default_str();
+  command->add_option(
+      "--out", options->out,
+      "The file to write (default: report.html in the study's folder; json and csv go to standard output)");
   command->footer("Example: depthroute report runs/quickstart --format csv --out quickstart.csv");
   command->callback([options] {
     if (options->format == "html" && options->out.empty()) return write_report(options->folder);

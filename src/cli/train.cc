@@ -40,11 +40,15 @@ void train(const Options& options) {
 
 void add_train_command(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "One training run from a config; continues by itself where it stopped");
+  CLI::App* command =
+      app.add_subcommand("train", "One training run from a config; continues by itself where it stopped");
   command->add_option("config", options->config, "The run's TOML file")->required();
   command->add_option("--out", options->out, "The run's folder")->required();
-  command->add_option("--set", options->set, "key=value over the config, e.g. train.tokens=1000000; may be repeated")->allow_extra_args(false);
-  command->footer("Example: depthroute train configs/run/micro.toml --out runs/micro --set residual.variant=rd_attnres");
+  command
+      ->add_option("--set", options->set, "key=value over the config, e.g. train.tokens=1000000; may be repeated")
+      ->allow_extra_args(false);
+  command->footer(
+      "Example: depthroute train configs/run/micro.toml --out runs/micro --set residual.variant=rd_attnres");
   command->callback([options] { train(*options); });
 }
 

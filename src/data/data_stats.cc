@@ -2,6 +2,7 @@
 
 #include "data/token_dataset.h"
 #include "io/error.h"
+#include "io/format.h"
 
 namespace depthroute {
 namespace {
@@ -45,10 +46,10 @@ Json to_json(const DataStats& stats) {
 
 std::string split_table(const Manifest& manifest) {
   std::string table =
-      fmt::format("{:<6}{:>12}{:>16}{:>16}{:>13}", "split", "documents", "tokens", "text bytes", "bytes/token");
+      format_text("{:<6}{:>12}{:>16}{:>16}{:>13}", "split", "documents", "tokens", "text bytes", "bytes/token");
   for (Split split : kSplits) {
     const SplitRecord& record = manifest[split];
-    table += fmt::format("\n{:<6}{:>12}{:>16}{:>16}{:>13.3f}", name_of(split), record.documents, record.tokens,
+    table += format_text("\n{:<6}{:>12}{:>16}{:>16}{:>13.3f}", name_of(split), record.documents, record.tokens,
                          record.text_bytes, ratio(record.text_bytes, record.tokens));
   }
   return table;
@@ -57,10 +58,10 @@ std::string split_table(const Manifest& manifest) {
 std::string to_text(const DataStats& stats) {
   std::string text =
       split_table(stats.manifest) +
-      fmt::format("\nvocabulary {}, tokenizer {}", stats.manifest.vocabulary_size, stats.manifest.tokenizer_hash);
+      format_text("\nvocabulary {}, tokenizer {}", stats.manifest.vocabulary_size, stats.manifest.tokenizer_hash);
   for (Split split : kSplits) {
     const std::string& hash = stats.data_hashes[static_cast<size_t>(split)];
-    if (!hash.empty()) text += fmt::format("\n{:<6}data {}", name_of(split), hash);
+    if (!hash.empty()) text += format_text("\n{:<6}data {}", name_of(split), hash);
   }
   return text + (stats.verified ? "\nall checksums are right" : "");
 }

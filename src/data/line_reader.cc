@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "io/error.h"
+#include "io/format.h"
 
 namespace depthroute {
 namespace fs = std::filesystem;
@@ -33,7 +34,7 @@ LineReader::LineReader(fs::path path) : path_(std::move(path)) {
 LineReader::~LineReader() = default;
 
 std::string LineReader::where() const {
-  return fmt::format("{}:{}", path_.string(), line_number_);
+  return format_text("{}:{}", path_.string(), line_number_);
 }
 
 bool LineReader::fill() {

@@ -16,6 +16,7 @@
 #include "io/checksum.h"
 #include "io/error.h"
 #include "io/file.h"
+#include "io/format.h"
 #include "io/progress.h"
 
 namespace depthroute {
@@ -157,7 +158,7 @@ Tokenizer make_tokenizer(const PrepareOptions& options, std::vector<std::string>
   Progress progress("training the tokenizer", 0, "bytes");
   Tokenizer tokenizer = Tokenizer::from_bytes(train_tokenizer(sample, options.vocabulary_size), kTokenizerFile);
   progress.update(bytes);
-  progress.finish(fmt::format("{} pieces", tokenizer.size()));
+  progress.finish(format_text("{} pieces", tokenizer.size()));
   return tokenizer;
 }
 

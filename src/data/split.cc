@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "io/error.h"
+#include "io/format.h"
 
 namespace depthroute {
 
@@ -64,7 +65,7 @@ void DocumentSetHash::add(std::string_view text) {
 }
 
 std::string DocumentSetHash::hex() const {
-  return fmt::format("{:016x}{:016x}", high_, low_);
+  return format_text("{:016x}{:016x}", high_, low_);
 }
 
 }  // namespace depthroute

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/test_support.h"
+#include "io/format.h"
 
 namespace depthroute {
 namespace {
@@ -77,7 +78,7 @@ TEST(DocumentSetHash, IsTheSumOfTheHashesInAnyOrder) {
   for (auto text = documents.rbegin(); text != documents.rend(); ++text) backward.add(*text);
   for (size_t i = 1; i + 1 < documents.size(); ++i) once.add(documents[i]);
   EXPECT_EQ(forward.hex(),
-            fmt::format("{:016x}{:016x}", static_cast<uint64_t>(sum >> 64), static_cast<uint64_t>(sum)));
+            format_text("{:016x}{:016x}", static_cast<uint64_t>(sum >> 64), static_cast<uint64_t>(sum)));
   EXPECT_EQ(forward.hex(), backward.hex());
   EXPECT_NE(forward.hex(), once.hex());  // two equal documents do not cancel
 }

@@ -5,6 +5,7 @@
 #include "data/manifest.h"
 #include "io/checksum.h"
 #include "io/error.h"
+#include "io/format.h"
 
 namespace depthroute {
 namespace fs = std::filesystem;
@@ -67,7 +68,7 @@ void TokenDataset::open_manifest(const fs::path& folder, Split split, int64_t vo
       fail_input("'{}' holds {} tokens, the manifest says {}: prepare the data again",
                  shards_.back().path().string(), found, shard.tokens);
     }
-    identity += fmt::format("\n{} {}", shard.tokens, shard.checksum);
+    identity += format_text("\n{} {}", shard.tokens, shard.checksum);
   }
   vocabulary_size_ = manifest.vocabulary_size;
   text_bytes_ = record.text_bytes;
@@ -88,7 +89,7 @@ void TokenDataset::open_shards_alone(const fs::path& folder, Split split, int64_
   for (const fs::path& path : paths) {
     add_shard(path);
     identity +=
-        fmt::format("{} {}\n", path.filename().string(), shards_.back().tokens().size()) + ends_of(shards_.back());
+        format_text("{} {}\n", path.filename().string(), shards_.back().tokens().size()) + ends_of(shards_.back());
   }
   if (tokens_ == 0) fail_input("'{}': the {} shards hold no tokens", folder.string(), name_of(split));
   vocabulary_size_ = vocabulary_size;

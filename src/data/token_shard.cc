@@ -7,6 +7,7 @@
 
 #include "io/checksum.h"
 #include "io/error.h"
+#include "io/format.h"
 
 namespace depthroute {
 
@@ -45,7 +46,7 @@ ShardWriter::ShardWriter(std::filesystem::path folder, std::string name, int64_t
 }
 
 void ShardWriter::begin_shard() {
-  records_.push_back({fmt::format("{}-{:05}.bin", name_, records_.size()), 0, ""});
+  records_.push_back({format_text("{}-{:05}.bin", name_, records_.size()), 0, ""});
   file_ = std::make_unique<AtomicFile>(folder_ / records_.back().file);
   std::array<int32_t, kShardHeaderInts> header{};
   file_->write(header.data(), sizeof header);

@@ -15,6 +15,7 @@
 #include "data/test_support.h"
 #include "data/tokenizer_trainer.h"
 #include "io/checksum.h"
+#include "io/format.h"
 
 namespace depthroute {
 namespace {
@@ -124,7 +125,7 @@ TEST(Tokenizer, HasTheIdsThatLlamaTokenizerExpects) {
   EXPECT_EQ(processor.PieceToId("<s>"), 1);
   EXPECT_EQ(processor.PieceToId("</s>"), 2);
   EXPECT_EQ(tokenizer().separator(), 2);
-  for (int byte = 0; byte < 256; ++byte) EXPECT_EQ(processor.PieceToId(fmt::format("<0x{:02X}>", byte)), 3 + byte);
+  for (int byte = 0; byte < 256; ++byte) EXPECT_EQ(processor.PieceToId(format_text("<0x{:02X}>", byte)), 3 + byte);
   EXPECT_EQ(tokenizer().hash(), checksum(tokenizer().bytes()));
 }
 

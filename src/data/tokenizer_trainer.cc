@@ -9,6 +9,7 @@
 
 #include "data/utf8.h"
 #include "io/error.h"
+#include "io/format.h"
 
 namespace depthroute {
 namespace {
@@ -87,7 +88,7 @@ int64_t number_after(const std::string& text, std::string_view mark) {
         "more text",
         vocabulary_size, largest, largest);
   }
-  if (int64_t characters = number_after(message, fmt::format("required_chars. {} vs ", vocabulary_size));
+  if (int64_t characters = number_after(message, format_text("required_chars. {} vs ", vocabulary_size));
       characters > 0) {
     fail_input(
         "a vocabulary of {} is too small for this text: its frequent characters alone need {}; set "

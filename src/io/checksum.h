@@ -1,4 +1,5 @@
-// XXH3, 128 bits, as 32 hexadecimal digits: the checksum of every file and the identity of configs, data and tokenizers.
+// XXH3, 128 bits, as 32 hexadecimal digits: the checksum of every file and the identity of configs, data and
+// tokenizers.
 #pragma once
 #include <filesystem>
 #include <string>

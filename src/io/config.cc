@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "io/file.h"
+#include "io/format.h"
 #include "io/text.h"
 
 namespace depthroute {
@@ -15,7 +16,8 @@ namespace {
 constexpr uint64_t kMaxConfigBytes = 1 << 20;
 
 // toml++'s tree as JSON, with the line of each key; dates are the only TOML values without a counterpart.
-Json convert(const toml::node& node, const std::string& path, std::map<std::string, int64_t>& lines, const std::string& name) {
+Json convert(const toml::node& node, const std::string& path, std::map<std::string, int64_t>& lines,
+             const std::string& name) {
   lines[path] = static_cast<int64_t>(node.source().begin.line);
   if (const toml::table* table = node.as_table()) {
     Json object = Json::object();
@@ -27,7 +29,8 @@ Json convert(const toml::node& node, const std::string& path, std::map<std::stri
   }
   if (const toml::array* array = node.as_array()) {
     Json list = Json::array();
-    for (const toml::node& child : *array) list.push_back(convert(child, fmt::format("{}[{}]", path, list.size()), lines, name));
+    for (const toml::node& child : *array)
+      list.push_back(convert(child, format_text("{}[{}]", path, list.size()), lines, name));
     return list;
   }
   if (auto value = node.as_integer()) return value->get();
@@ -58,7 +61,8 @@ Json parse_override_value(const std::string& text) {
 
 void apply_override(Json& values, const std::string& text) {
   size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) fail_input("--set '{}': expected key=value, such as train.tokens=1000000", text);
+  if (equals == std::string::npos || equals == 0)
+    fail_input("--set '{}': expected key=value, such as train.tokens=1000000", text);
   Json* target = &values;
   std::stringstream keys(text.substr(0, equals));
   for (std::string key; std::getline(keys, key, '.');) {
@@ -84,8 +88,8 @@ Config Config::parse(const std::string& text, const std::string& name, const std
 
 std::string Config::where(const std::string& key) const {
   auto line = lines_->find(full_key(key));
-  if (line == lines_->end()) return fmt::format("{}, key '{}'", name_, full_key(key));
-  return fmt::format("{}, line {}, key '{}'", name_, line->second, full_key(key));
+  if (line == lines_->end()) return format_text("{}, key '{}'", name_, full_key(key));
+  return format_text("{}, line {}, key '{}'", name_, line->second, full_key(key));
 }
 
 bool Config::known(const std::string& key) {
@@ -128,14 +132,16 @@ std::string Config::string(const std::string& key) {
 
 std::vector<int64_t> Config::integers(const std::string& key) {
   const Json& found = value(key);
-  bool good = found.is_array() && std::all_of(found.begin(), found.end(), [](const Json& x) { return x.is_number_integer(); });
+  bool good = found.is_array() &&
+              std::all_of(found.begin(), found.end(), [](const Json& x) { return x.is_number_integer(); });
   if (!good) wrong_type(key, "a list of integers");
   return found.get<std::vector<int64_t>>();
 }
 
 std::vector<std::string> Config::strings(const std::string& key) {
   const Json& found = value(key);
-  bool good = found.is_array() && std::all_of(found.begin(), found.end(), [](const Json& x) { return x.is_string(); });
+  bool good =
+      found.is_array() && std::all_of(found.begin(), found.end(), [](const Json& x) { return x.is_string(); });
   if (!good) wrong_type(key, "a list of strings");
   return found.get<std::vector<std::string>>();
 }
@@ -148,7 +154,8 @@ int64_t Config::integer_between(const std::string& key, int64_t otherwise, int64
 
 double Config::number_between(const std::string& key, double otherwise, double least, double most) {
   double found = number(key, otherwise);
-  if (!(found >= least && found <= most)) fail_input("{}: {} is not between {} and {}", where(key), found, least, most);
+  if (!(found >= least && found <= most))
+    fail_input("{}: {} is not between {} and {}", where(key), found, least, most);
   return found;
 }
 
@@ -162,7 +169,7 @@ std::vector<Config> Config::tables(const std::string& key) {
   if (!known(key)) return result;
   if (!values_[key].is_array()) wrong_type(key, "an array of tables");
   for (const Json& item : values_[key]) {
-    std::string path = fmt::format("{}[{}]", full_key(key), result.size());
+    std::string path = format_text("{}[{}]", full_key(key), result.size());
     if (!item.is_object()) wrong_type(key, "an array of tables");
     result.push_back({item, name_, path, lines_});
   }

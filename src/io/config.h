@@ -1,4 +1,5 @@
-// Configs: TOML files, with `--set key=value` on top. A reader takes the keys it knows; what is left over is an error that names the
+// Configs: TOML files, with `--set key=value` on top. A reader takes the keys it knows; what is left over is an
+// error that names the
 // nearest known key. Messages name the file, the line and the key.
 #pragma once
 #include <cstdint>
@@ -14,13 +15,16 @@ namespace depthroute {
 
 class Config {
  public:
-  // `overrides` are "table.key=value", the value written as in TOML; a bare word is a string. InputError for anything ill-formed.
+  // `overrides` are "table.key=value", the value written as in TOML; a bare word is a string. InputError for
+  // anything ill-formed.
   static Config read(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
-  static Config parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+  static Config parse(const std::string& text, const std::string& name,
+                      const std::vector<std::string>& overrides = {});
 
   bool has(const std::string& key) const { return values_.contains(key); }
 
-  // The value of a key; InputError where it is missing or has another type. Integers are accepted where a number is expected.
+  // The value of a key; InputError where it is missing or has another type. Integers are accepted where a number is
+  // expected.
   int64_t integer(const std::string& key);
   double number(const std::string& key);
   bool boolean(const std::string& key);
@@ -31,7 +35,9 @@ class Config {
   int64_t integer(const std::string& key, int64_t otherwise) { return known(key) ? integer(key) : otherwise; }
   double number(const std::string& key, double otherwise) { return known(key) ? number(key) : otherwise; }
   bool boolean(const std::string& key, bool otherwise) { return known(key) ? boolean(key) : otherwise; }
-  std::string string(const std::string& key, const std::string& otherwise) { return known(key) ? string(key) : otherwise; }
+  std::string string(const std::string& key, const std::string& otherwise) {
+    return known(key) ? string(key) : otherwise;
+  }
   // Checked: least <= value <= most.
   int64_t integer_between(const std::string& key, int64_t otherwise, int64_t least, int64_t most);
   double number_between(const std::string& key, double otherwise, double least, double most);

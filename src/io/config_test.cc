@@ -18,7 +18,9 @@ on = true
 left = "x"
 )";
 
-Config config(const std::vector<std::string>& overrides = {}) { return Config::parse(kText, "c.toml", overrides); }
+Config config(const std::vector<std::string>& overrides = {}) {
+  return Config::parse(kText, "c.toml", overrides);
+}
 
 TEST(Config, ReadsEveryType) {
   Config c = config();
@@ -45,10 +47,12 @@ TEST(Config, UnknownKeyNamesTheNearestKnownOne) {
 
 TEST(Config, WrongTypesAndRangesNameTheLine) {
   Config train = config().table("train");
-  EXPECT_EQ(message_of<InputError>([&] { train.string("tokens"); }), "c.toml, line 5, key 'train.tokens': 1000 is not a string");
+  EXPECT_EQ(message_of<InputError>([&] { train.string("tokens"); }),
+            "c.toml, line 5, key 'train.tokens': 1000 is not a string");
   EXPECT_EQ(message_of<InputError>([&] { train.integer("names"); }),
             "c.toml, line 6, key 'train.names': [\"a\",\"b\"] is not an integer");
-  EXPECT_NE(message_of<InputError>([&] { train.integer_between("tokens", 0, 1, 10); }).find("not between 1 and 10"), std::string::npos);
+  EXPECT_NE(message_of<InputError>([&] { train.integer_between("tokens", 0, 1, 10); }).find("not between 1 and 10"),
+            std::string::npos);
   EXPECT_EQ(message_of<InputError>([&] { train.integer("absent"); }), "c.toml: the key 'train.absent' is missing");
   EXPECT_NE(message_of<InputError>([&] { config().table("seed"); }).find("not a table"), std::string::npos);
 }
@@ -64,9 +68,12 @@ TEST(Config, OverridesWin) {
 }
 
 TEST(Config, IllFormedFilesNameTheLine) {
-  EXPECT_NE(message_of<InputError>([] { Config::parse("a = 1\nb = = 2\n", "c.toml"); }).find("c.toml, line 2"), std::string::npos);
-  EXPECT_NE(message_of<InputError>([] { Config::parse("a = \"\xff\"\n", "c.toml"); }).find("c.toml"), std::string::npos);
-  EXPECT_NE(message_of<InputError>([] { Config::read("/no/such/file.toml"); }).find("file.toml"), std::string::npos);
+  EXPECT_NE(message_of<InputError>([] { Config::parse("a = 1\nb = = 2\n", "c.toml"); }).find("c.toml, line 2"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([] { Config::parse("a = \"\xff\"\n", "c.toml"); }).find("c.toml"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([] { Config::read("/no/such/file.toml"); }).find("file.toml"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
-// The exceptions of this project, all caught and shown once, by main(). A message is one line: what is wrong, where, what to do.
+// The exceptions of this project, all caught and shown once, by main(). A message is one line: what is wrong,
+// where, what to do.
 #pragma once
-#include <fmt/format.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "io/format.h"
 
 namespace depthroute {
 
@@ -27,12 +28,12 @@ class RunError : public Error {
 
 template <typename... Args>
 [[noreturn]] void fail_input(fmt::format_string<Args...> format, Args&&... args) {
-  throw InputError(fmt::format(format, std::forward<Args>(args)...));
+  throw InputError(format_text(format, std::forward<Args>(args)...));
 }
 
 template <typename... Args>
 [[noreturn]] void fail_run(fmt::format_string<Args...> format, Args&&... args) {
-  throw RunError(fmt::format(format, std::forward<Args>(args)...));
+  throw RunError(format_text(format, std::forward<Args>(args)...));
 }
 
 }  // namespace depthroute

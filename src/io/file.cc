@@ -12,18 +12,22 @@
 #include <system_error>
 
 #include "io/error.h"
+#include "io/format.h"
 
 namespace depthroute {
 namespace fs = std::filesystem;
 namespace {
 
-std::string last_error() { return std::strerror(errno); }
+std::string last_error() {
+  return std::strerror(errno);
+}
 
-// Beside the destination, so that the rename stays within one file system; the process number keeps two writers apart.
+// Beside the destination, so that the rename stays within one file system; the process number keeps two writers
+// apart.
 fs::path temporary_name(const fs::path& path) {
   fs::path normal = path.lexically_normal();
   if (!normal.has_filename()) normal = normal.parent_path();  // "folder/" names the folder itself
-  return normal.parent_path() / fmt::format(".{}.tmp-{}", normal.filename().string(), getpid());
+  return normal.parent_path() / format_text(".{}.tmp-{}", normal.filename().string(), getpid());
 }
 
 // A rename is on the disk only once the folder that holds the name is.
@@ -76,7 +80,8 @@ void write_all(int descriptor, const void* bytes, uint64_t size, const fs::path&
 std::string read_file(const fs::path& path, uint64_t max_bytes) {
   uint64_t size = 0;
   Descriptor descriptor(open_for_reading(path, size));
-  if (size > max_bytes) fail_input("'{}' is {} bytes long, more than the {} expected here", path.string(), size, max_bytes);
+  if (size > max_bytes)
+    fail_input("'{}' is {} bytes long, more than the {} expected here", path.string(), size, max_bytes);
   std::string bytes(size, '\0');
   uint64_t done = 0;
   while (done < size) {
@@ -106,7 +111,8 @@ void append_line(const fs::path& path, std::string_view line) {
 
 void sync_file(const fs::path& path) {
   Descriptor descriptor(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (descriptor.get() < 0 || fsync(descriptor.get()) != 0) fail_run("cannot write '{}': {}", path.string(), last_error());
+  if (descriptor.get() < 0 || fsync(descriptor.get()) != 0)
+    fail_run("cannot write '{}': {}", path.string(), last_error());
 }
 
 void make_folder(const fs::path& path) {
@@ -127,7 +133,9 @@ AtomicFile::~AtomicFile() {
   unlink(temporary_.c_str());
 }
 
-void AtomicFile::write(const void* bytes, uint64_t size) { write_all(descriptor_, bytes, size, path_); }
+void AtomicFile::write(const void* bytes, uint64_t size) {
+  write_all(descriptor_, bytes, size, path_);
+}
 
 void AtomicFile::write_at(uint64_t offset, const void* bytes, uint64_t size) {
   if (pwrite(descriptor_, bytes, size, static_cast<off_t>(offset)) != static_cast<ssize_t>(size)) {
@@ -189,7 +197,9 @@ MappedFile::~MappedFile() {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
@@ -208,6 +218,8 @@ FolderLock::FolderLock(const fs::path& folder) {
   }
 }
 
-FolderLock::~FolderLock() { close(descriptor_); }
+FolderLock::~FolderLock() {
+  close(descriptor_);
+}
 
 }  // namespace depthroute

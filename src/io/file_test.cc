@@ -42,7 +42,8 @@ TEST(File, HeaderCanBeWrittenLast) {
 TEST(File, ErrorsNameTheFile) {
   TestFolder folder;
   EXPECT_NE(message_of<InputError>([&] { read_file(folder / "missing"); }).find("missing"), std::string::npos);
-  EXPECT_NE(message_of<InputError>([&] { read_file(folder.path()); }).find("not a regular file"), std::string::npos);
+  EXPECT_NE(message_of<InputError>([&] { read_file(folder.path()); }).find("not a regular file"),
+            std::string::npos);
   write_file(folder / "big", std::string(100, 'x'));
   EXPECT_NE(message_of<InputError>([&] { read_file(folder / "big", 99); }).find("100 bytes"), std::string::npos);
   EXPECT_NE(message_of<RunError>([&] { write_file(folder / "no" / "such", "x"); }).find("such"), std::string::npos);
@@ -90,7 +91,8 @@ TEST(JsonGet, NamesTheKeyAndThePlace) {
   Json value = {{"number", 3}};
   EXPECT_EQ(json_get<int>(value, "number", "here"), 3);
   EXPECT_EQ(message_of<InputError>([&] { json_get<int>(value, "other", "here"); }), "here: key 'other' is missing");
-  EXPECT_NE(message_of<InputError>([&] { json_get<std::string>(value, "number", "here"); }).find("wrong type"), std::string::npos);
+  EXPECT_NE(message_of<InputError>([&] { json_get<std::string>(value, "number", "here"); }).find("wrong type"),
+            std::string::npos);
 }
 
 }  // namespace

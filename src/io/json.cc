@@ -19,7 +19,9 @@ Json read_json(const std::filesystem::path& path) {
   }
 }
 
-void write_json(const std::filesystem::path& path, const Json& value) { write_file(path, value.dump(2) + "\n"); }
+void write_json(const std::filesystem::path& path, const Json& value) {
+  write_file(path, value.dump(2) + "\n");
+}
 
 std::vector<Json> read_json_lines(const std::filesystem::path& path) {
   std::string text = read_file(path);
@@ -28,7 +30,8 @@ std::vector<Json> read_json_lines(const std::filesystem::path& path) {
     size_t end = text.find('\n', begin);
     if (end == std::string::npos) break;
     try {
-      lines.push_back(Json::parse(text.begin() + static_cast<int64_t>(begin), text.begin() + static_cast<int64_t>(end)));
+      lines.push_back(
+          Json::parse(text.begin() + static_cast<int64_t>(begin), text.begin() + static_cast<int64_t>(end)));
     } catch (const nlohmann::json::exception&) {
       fail_input("'{}', line {}: not JSON", path.string(), number);
     }

@@ -12,7 +12,8 @@ namespace depthroute {
 // Keys keep the order in which they were written, so that files read well and have the same bytes each time.
 using Json = nlohmann::ordered_json;
 
-// An object from its members: json_object({{"name", name}, {"count", 3}}). The library's own initializer lists do the same, but compile a
+// An object from its members: json_object({{"name", name}, {"count", 3}}). The library's own initializer lists do
+// the same, but compile a
 // constructor for every length of a literal, which made up most of this project's build time.
 struct JsonMember {
   const char* key;
@@ -24,7 +25,8 @@ Json json_object(std::initializer_list<JsonMember> members);
 Json read_json(const std::filesystem::path& path);
 // Pretty-printed, with a final newline, written as a whole.
 void write_json(const std::filesystem::path& path, const Json& value);
-// One object a line; an incomplete last line (a process killed while writing) is left out, any other bad line is an InputError.
+// One object a line; an incomplete last line (a process killed while writing) is left out, any other bad line is an
+// InputError.
 std::vector<Json> read_json_lines(const std::filesystem::path& path);
 
 // value[key] as T; InputError naming `where` and the key if it is missing or of another type.

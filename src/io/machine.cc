@@ -1,10 +1,11 @@
 #include "io/machine.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <thread>
+
+#include "io/format.h"
 
 namespace depthroute {
 namespace {
@@ -25,7 +26,7 @@ std::string line_value(const char* path, const std::string& key) {
 std::string machine_description() {
   std::string processor = line_value("/proc/cpuinfo", "model name");
   double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  return fmt::format("{}, {} cores, {:.0f} GiB", processor.empty() ? "unknown processor" : processor,
+  return format_text("{}, {} cores, {:.0f} GiB", processor.empty() ? "unknown processor" : processor,
                      std::thread::hardware_concurrency(), memory / (1 << 30));
 }
 

@@ -1,10 +1,11 @@
 #include "io/progress.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
+
+#include "io/format.h"
 
 namespace depthroute {
 namespace {
@@ -28,7 +29,9 @@ Progress::~Progress() {
   if (terminal_ && shown_ && !finished_) std::fputc('\n', stderr);
 }
 
-void Progress::set_start(int64_t done) { start_ = done_ = done; }
+void Progress::set_start(int64_t done) {
+  start_ = done_ = done;
+}
 
 void Progress::update(int64_t done, std::string_view detail) {
   done_ = done;
@@ -47,20 +50,20 @@ void Progress::finish(std::string_view detail) {
 void Progress::show(int64_t done, std::string_view detail, bool last) {
   double seconds = Seconds(std::chrono::steady_clock::now() - begin_).count();
   double rate = seconds > 0 ? static_cast<double>(done - start_) / seconds : 0;
-  std::string line = fmt::format("{}: ", label_);
+  std::string line = format_text("{}: ", label_);
   if (total_ > 0) {
-    line += fmt::format("{:3.0f} %  {}/{} {}", 100.0 * static_cast<double>(done) / static_cast<double>(total_),
+    line += format_text("{:3.0f} %  {}/{} {}", 100.0 * static_cast<double>(done) / static_cast<double>(total_),
                         format_count(static_cast<double>(done)), format_count(static_cast<double>(total_)), unit_);
   } else {
-    line += fmt::format("{} {}", format_count(static_cast<double>(done)), unit_);
+    line += format_text("{} {}", format_count(static_cast<double>(done)), unit_);
   }
-  line += fmt::format("  {}/s", format_count(rate));
+  line += format_text("  {}/s", format_count(rate));
   if (last) {
-    line += fmt::format("  took {}", format_duration(seconds));
+    line += format_text("  took {}", format_duration(seconds));
   } else if (total_ > 0 && rate > 0) {
-    line += fmt::format("  ETA {}", format_duration(static_cast<double>(total_ - done) / rate));
+    line += format_text("  ETA {}", format_duration(static_cast<double>(total_ - done) / rate));
   }
-  if (!detail.empty()) line += fmt::format("  {}", detail);
+  if (!detail.empty()) line += format_text("  {}", detail);
   shown_ = true;
   if (terminal_) {
     std::fprintf(stderr, "\r\033[K%s%s", line.c_str(), last ? "\n" : "");
@@ -73,16 +76,16 @@ void Progress::show(int64_t done, std::string_view detail, bool last) {
 std::string format_duration(double seconds) {
   if (!(seconds >= 0) || seconds > 1e9) return "unknown";
   auto whole = static_cast<int64_t>(std::llround(seconds));
-  if (whole >= 3600) return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
-  if (whole >= 60) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  return fmt::format("{} s", whole);
+  if (whole >= 3600) return format_text("{} h {:02} min", whole / 3600, whole / 60 % 60);
+  if (whole >= 60) return format_text("{} min {:02} s", whole / 60, whole % 60);
+  return format_text("{} s", whole);
 }
 
 std::string format_count(double count) {
-  if (count >= 1e9) return fmt::format("{:.2f} G", count / 1e9);
-  if (count >= 1e6) return fmt::format("{:.2f} M", count / 1e6);
-  if (count >= 1e4) return fmt::format("{:.1f} k", count / 1e3);
-  return fmt::format("{:.0f}", count);
+  if (count >= 1e9) return format_text("{:.2f} G", count / 1e9);
+  if (count >= 1e6) return format_text("{:.2f} M", count / 1e6);
+  if (count >= 1e4) return format_text("{:.1f} k", count / 1e3);
+  return format_text("{:.0f}", count);
 }
 
 }  // namespace depthroute

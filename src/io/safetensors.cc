@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "io/error.h"
+#include "io/format.h"
 #include "io/json.h"
 
 namespace depthroute {
@@ -17,13 +18,15 @@ uint64_t expected_size(const SafetensorsEntry& entry, const std::string& where) 
   if (size == 0) fail_input("{}: unknown dtype '{}'", where, entry.dtype);
   for (int64_t extent : entry.shape) {
     if (extent < 0) fail_input("{}: negative extent {} in its shape", where, extent);
-    if (__builtin_mul_overflow(size, static_cast<uint64_t>(extent), &size)) fail_input("{}: its shape overflows", where);
+    if (__builtin_mul_overflow(size, static_cast<uint64_t>(extent), &size))
+      fail_input("{}: its shape overflows", where);
   }
   return size;
 }
 
 // Tensors must fill the data exactly, one after another: a gap or an overlap is damage, or something hidden.
-void check_layout(const std::map<std::string, SafetensorsEntry>& entries, const MappedFile& file, uint64_t data_begin) {
+void check_layout(const std::map<std::string, SafetensorsEntry>& entries, const MappedFile& file,
+                  uint64_t data_begin) {
   std::vector<std::pair<uint64_t, uint64_t>> ranges;
   for (const auto& [name, entry] : entries) {
     auto begin = static_cast<uint64_t>(entry.data - file.data());
@@ -32,7 +35,8 @@ void check_layout(const std::map<std::string, SafetensorsEntry>& entries, const 
   std::sort(ranges.begin(), ranges.end());
   uint64_t next = data_begin;
   for (auto [begin, end] : ranges) {
-    if (begin != next) fail_input("'{}': its tensors overlap or leave a gap at byte {}", file.path().string(), next);
+    if (begin != next)
+      fail_input("'{}': its tensors overlap or leave a gap at byte {}", file.path().string(), next);
     next = end;
   }
   if (next != file.size()) {
@@ -43,20 +47,21 @@ void check_layout(const std::map<std::string, SafetensorsEntry>& entries, const 
 }  // namespace
 
 uint64_t safetensors_element_size(const std::string& dtype) {
-  static const std::map<std::string, uint64_t> sizes = {{"F64", 8},  {"I64", 8}, {"U64", 8}, {"F32", 4}, {"I32", 4},
-                                                        {"U32", 4},  {"F16", 2}, {"I16", 2}, {"U16", 2}, {"BF16", 2},
-                                                        {"BOOL", 1}, {"U8", 1},  {"I8", 1}};
+  static const std::map<std::string, uint64_t> sizes = {
+      {"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4},  {"I32", 4}, {"U32", 4}, {"F16", 2},
+      {"I16", 2}, {"U16", 2}, {"BF16", 2}, {"BOOL", 1}, {"U8", 1},  {"I8", 1}};
   auto found = sizes.find(dtype);
   return found == sizes.end() ? 0 : found->second;
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
-  std::string where = fmt::format("'{}'", path.string());
+  std::string where = format_text("'{}'", path.string());
   uint64_t header_size = 0;
   if (file_.size() < 8) fail_input("{}: {} bytes long, too short for a safetensors file", where, file_.size());
   std::memcpy(&header_size, file_.data(), 8);
   if (header_size > kMaxHeader || header_size > file_.size() - 8) {
-    fail_input("{}: not a safetensors file, or truncated (header of {} bytes in a file of {})", where, header_size, file_.size());
+    fail_input("{}: not a safetensors file, or truncated (header of {} bytes in a file of {})", where, header_size,
+               file_.size());
   }
   Json header;
   try {
@@ -71,7 +76,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
       metadata_ = json_get<std::map<std::string, std::string>>(header, name, where);
       continue;
     }
-    std::string tensor = fmt::format("{}, tensor '{}'", where, name);
+    std::string tensor = format_text("{}, tensor '{}'", where, name);
     SafetensorsEntry entry{.dtype = json_get<std::string>(value, "dtype", tensor),
                            .shape = json_get<std::vector<int64_t>>(value, "shape", tensor)};
     auto range = json_get<std::vector<uint64_t>>(value, "data_offsets", tensor);
@@ -80,7 +85,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
     }
     entry.data = file_.data() + data_begin + range[0];
     entry.size = range[1] - range[0];
-    if (expected_size(entry, tensor) != entry.size) fail_input("{}: {} bytes do not fit its dtype and shape", tensor, entry.size);
+    if (expected_size(entry, tensor) != entry.size)
+      fail_input("{}: {} bytes do not fit its dtype and shape", tensor, entry.size);
     if (!entries_.emplace(name, entry).second) fail_input("{}: named twice", tensor);
   }
   check_layout(entries_, file_, data_begin);
@@ -98,7 +104,8 @@ void write_safetensors(const std::filesystem::path& path, const std::map<std::st
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
   for (const auto& [name, entry] : entries) {
-    header[name] = {{"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {offset, offset + entry.size}}};
+    header[name] = {
+        {"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {offset, offset + entry.size}}};
     offset += entry.size;
   }
   std::string text = header.dump();

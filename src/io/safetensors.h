@@ -1,4 +1,5 @@
-// safetensors: an 8-byte little-endian header length, a JSON header (name -> dtype, shape, byte range), then the tensors' bytes.
+// safetensors: an 8-byte little-endian header length, a JSON header (name -> dtype, shape, byte range), then the
+// tensors' bytes.
 // https://huggingface.co/docs/safetensors. This file knows bytes and shapes only; model/ turns them into tensors.
 #pragma once
 #include <cstdint>
@@ -18,7 +19,8 @@ struct SafetensorsEntry {
   uint64_t size = 0;  // bytes
 };
 
-// A file mapped into memory; entries point into it. InputError, naming the file and the tensor, for anything that is not a
+// A file mapped into memory; entries point into it. InputError, naming the file and the tensor, for anything that
+// is not a
 // well-formed file: truncated, an absurd header, ranges that overlap, leave gaps or disagree with dtype and shape.
 class SafetensorsFile {
  public:

@@ -55,17 +55,18 @@ TEST(Safetensors, EveryTruncationIsDetected) {
 TEST(Safetensors, IllFormedHeadersAreRefused) {
   TestFolder folder;
   std::string data(8, 'x');
-  for (const char* header : {
-           "[]", "nonsense", R"({"a":1})", R"({"a":{"dtype":"F32","shape":[2]}})",
-           R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})",                        // unknown dtype
-           R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",                        // shape against size
-           R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})",                       // negative extent
-           R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})",    // overflow
-           R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})",                        // backwards
-           R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",  // overlap
-           R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",                        // gap
-           R"({"a":{"dtype":"F32","shape":["2"],"data_offsets":[0,8]}})",                      // wrong type
-       }) {
+  for (
+      const char* header : {
+          "[]", "nonsense", R"({"a":1})", R"({"a":{"dtype":"F32","shape":[2]}})",
+          R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})",                      // unknown dtype
+          R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})",                      // shape against size
+          R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})",                     // negative extent
+          R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})",  // overflow
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})",                      // backwards
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",  // overlap
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",    // gap
+          R"({"a":{"dtype":"F32","shape":["2"],"data_offsets":[0,8]}})",  // wrong type
+      }) {
     EXPECT_NE(error_of(folder, with_header(header, data)), "") << header;
   }
 }

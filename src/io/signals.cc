@@ -19,6 +19,8 @@ void catch_stop_signals() {
   std::signal(SIGTERM, remember);
 }
 
-int stop_signal() { return received; }
+int stop_signal() {
+  return received;
+}
 
 }  // namespace depthroute

@@ -16,17 +16,22 @@ uint64_t hash_name(const std::string& name) {
   return hash;
 }
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a bijection whose outputs for successive counters pass statistical tests.
+// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): a bijection whose outputs for successive counters pass
+// statistical tests.
 uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-uint64_t random_bits(uint64_t key, uint64_t counter) { return mix(key + (counter + 1) * 0x9e3779b97f4a7c15u); }
+uint64_t random_bits(uint64_t key, uint64_t counter) {
+  return mix(key + (counter + 1) * 0x9e3779b97f4a7c15u);
+}
 
 // In (0, 1): never 0, whose logarithm Box and Muller's formula takes.
-double uniform(uint64_t bits) { return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53; }
+double uniform(uint64_t bits) {
+  return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
+}
 
 void draw_normal(float* values, int64_t count, double standard_deviation, uint64_t key) {
   // Box and Muller: counters 2i and 2i+1 make values 2i and 2i+1.

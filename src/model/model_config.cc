@@ -1,15 +1,15 @@
 #include "model/model_config.h"
 
-#include <fmt/ranges.h>
-
 #include <map>
 
+#include "io/format.h"
 #include "io/text.h"
 
 namespace depthroute {
 namespace {
 
-ModelConfig sizes(int64_t layers, int64_t width, int64_t heads, int64_t mlp_hidden, int64_t vocabulary, int64_t context) {
+ModelConfig sizes(int64_t layers, int64_t width, int64_t heads, int64_t mlp_hidden, int64_t vocabulary,
+                  int64_t context) {
   ModelConfig config;
   config.layers = layers;
   config.width = width;
@@ -22,8 +22,8 @@ ModelConfig sizes(int64_t layers, int64_t width, int64_t heads, int64_t mlp_hidd
 
 const std::map<std::string, ModelConfig>& presets() {
   static const std::map<std::string, ModelConfig> all = {
-      {"tiny", sizes(4, 32, 2, 96, 256, 32)},          {"micro", sizes(8, 64, 2, 192, 2048, 128)},
-      {"mini", sizes(8, 128, 2, 640, 4096, 256)},      {"s", sizes(16, 576, 9, 2880, 32768, 1024)},
+      {"tiny", sizes(4, 32, 2, 96, 256, 32)},       {"micro", sizes(8, 64, 2, 192, 2048, 128)},
+      {"mini", sizes(8, 128, 2, 640, 4096, 256)},   {"s", sizes(16, 576, 9, 2880, 32768, 1024)},
       {"m", sizes(24, 832, 13, 4160, 32768, 1024)},
   };
   return all;
@@ -40,13 +40,14 @@ ModelConfig preset(const std::string& name) {
   auto found = presets().find(name);
   if (found == presets().end()) {
     fail_input("unknown preset '{}'; did you mean '{}'? Known: {}", name, nearest_name(name, preset_names()),
-               fmt::join(preset_names(), ", "));
+               join_text(preset_names(), ", "));
   }
   return found->second;
 }
 
 void check_model_config(const ModelConfig& config) {
-  // Far above any model this is for; keeps products of sizes within 64 bits and an absurd size from being allocated.
+  // Far above any model this is for; keeps products of sizes within 64 bits and an absurd size from being
+  // allocated.
   constexpr int64_t kMaxExtent = int64_t{1} << 20;
   auto check = [&](const char* name, int64_t value) {
     if (value < 1 || value > kMaxExtent) fail_input("model.{} is {}, expected 1 to {}", name, value, kMaxExtent);
@@ -57,9 +58,11 @@ void check_model_config(const ModelConfig& config) {
   check("mlp_hidden", config.mlp_hidden);
   check("vocabulary", config.vocabulary);
   check("context", config.context);
-  if (config.width % config.heads != 0) fail_input("model.heads {} does not divide model.width {}", config.heads, config.width);
+  if (config.width % config.heads != 0)
+    fail_input("model.heads {} does not divide model.width {}", config.heads, config.width);
   if (config.head_width() % 2 != 0) {
-    fail_input("model.width / model.heads is {}, expected an even number (rotary embedding turns pairs)", config.head_width());
+    fail_input("model.width / model.heads is {}, expected an even number (rotary embedding turns pairs)",
+               config.head_width());
   }
   if (!(config.rope_theta > 1)) fail_input("model.rope_theta is {}, expected more than 1", config.rope_theta);
   if (!(config.norm_eps > 0)) fail_input("model.norm_eps is {}, expected more than 0", config.norm_eps);

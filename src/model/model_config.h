@@ -1,4 +1,5 @@
-// The sizes of a model and its residual variant, from a preset or from sizes, and their JSON form in a checkpoint's config.json.
+// The sizes of a model and its residual variant, from a preset or from sizes, and their JSON form in a checkpoint's
+// config.json.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,7 +21,8 @@ struct ModelConfig {
   ResidualShape residual_shape() const { return {layers, width, norm_eps}; }
 };
 
-// "s" and "m" are the paper's 120M and 343M models (arXiv 2608.01075); "tiny" is for tests, "micro" and "mini" for studies on a CPU.
+// "s" and "m" are the paper's 120M and 343M models (arXiv 2608.01075); "tiny" is for tests, "micro" and "mini" for
+// studies on a CPU.
 const std::vector<std::string>& preset_names();
 // InputError naming the nearest name for an unknown preset. The variant is "standard".
 ModelConfig preset(const std::string& name);
@@ -28,7 +30,8 @@ ModelConfig preset(const std::string& name);
 // InputError for sizes that are not positive, do not divide each other or are absurd.
 void check_model_config(const ModelConfig& config);
 
-// Hugging Face's keys (those of LlamaConfig), and an object "depthroute" with the residual variant. The standard variant's is a
+// Hugging Face's keys (those of LlamaConfig), and an object "depthroute" with the residual variant. The standard
+// variant's is a
 // Llama's config.json.
 Json model_config_to_json(const ModelConfig& config);
 ModelConfig model_config_from_json(const Json& json, const std::string& where);

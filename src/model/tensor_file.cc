@@ -20,14 +20,16 @@ const std::map<std::string, at::ScalarType>& dtypes() {
 at::Tensor read_tensor(const SafetensorsFile& file, const std::string& name) {
   const SafetensorsEntry& entry = file.entry(name);
   auto dtype = dtypes().find(entry.dtype);
-  if (dtype == dtypes().end()) fail_input("'{}', tensor '{}': dtype {} is not supported", file.path().string(), name, entry.dtype);
+  if (dtype == dtypes().end())
+    fail_input("'{}', tensor '{}': dtype {} is not supported", file.path().string(), name, entry.dtype);
   at::Tensor tensor = at::empty(entry.shape, dtype->second);
   if (entry.size > 0) std::memcpy(tensor.data_ptr(), entry.data, entry.size);
   return tensor;
 }
 
 SafetensorsEntry view_as_entry(const at::Tensor& tensor) {
-  if (!tensor.is_contiguous() || !tensor.device().is_cpu()) fail_run("only contiguous CPU tensors are written to files");
+  if (!tensor.is_contiguous() || !tensor.device().is_cpu())
+    fail_run("only contiguous CPU tensors are written to files");
   for (const auto& [name, type] : dtypes()) {
     if (type == tensor.scalar_type()) {
       return {name, tensor.sizes().vec(), static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "io/error.h"
+#include "io/format.h"
 #include "model/initialisation.h"
 
 namespace depthroute {
@@ -13,17 +14,20 @@ constexpr double kEmbeddingDeviation = 0.02;
 
 std::vector<ParameterSpec> layer_matrices(const ModelConfig& config, int64_t layer) {
   std::string name = layer_name(layer);
-  // 1 / sqrt(fan in); the two projections that write to the residual path are smaller by sqrt(2 L), so that the sum of all
+  // 1 / sqrt(fan in); the two projections that write to the residual path are smaller by sqrt(2 L), so that the sum
+  // of all
   // sublayers starts with the variance of one.
   double output_scale = 1 / std::sqrt(2.0 * static_cast<double>(config.layers));
   auto matrix = [&](const std::string& suffix, int64_t rows, int64_t columns, double scale) -> ParameterSpec {
-    return {name + suffix, {rows, columns}, Initialisation::kNormal, scale / std::sqrt(static_cast<double>(columns))};
+    return {
+        name + suffix, {rows, columns}, Initialisation::kNormal, scale / std::sqrt(static_cast<double>(columns))};
   };
   int64_t d = config.width, m = config.mlp_hidden;
-  return {matrix(".self_attn.q_proj.weight", d, d, 1),   matrix(".self_attn.k_proj.weight", d, d, 1),
-          matrix(".self_attn.v_proj.weight", d, d, 1),   matrix(".self_attn.o_proj.weight", d, d, output_scale),
-          matrix(".mlp.gate_proj.weight", m, d, 1),      matrix(".mlp.up_proj.weight", m, d, 1),
-          matrix(".mlp.down_proj.weight", d, m, output_scale)};
+  return {
+      matrix(".self_attn.q_proj.weight", d, d, 1),        matrix(".self_attn.k_proj.weight", d, d, 1),
+      matrix(".self_attn.v_proj.weight", d, d, 1),        matrix(".self_attn.o_proj.weight", d, d, output_scale),
+      matrix(".mlp.gate_proj.weight", m, d, 1),           matrix(".mlp.up_proj.weight", m, d, 1),
+      matrix(".mlp.down_proj.weight", d, m, output_scale)};
 }
 
 }  // namespace
@@ -57,8 +61,8 @@ Transformer::Transformer(const ModelConfig& config, ParameterStore parameters)
   std::vector<ParameterSpec> specs = model_parameters(config);
   for (const ParameterSpec& spec : specs) {
     if (parameters_.get(spec.name).sizes() != at::IntArrayRef(spec.shape)) {
-      fail_run("parameter '{}' has shape [{}], expected [{}]", spec.name, fmt::join(parameters_.get(spec.name).sizes(), ", "),
-               fmt::join(spec.shape, ", "));
+      fail_run("parameter '{}' has shape [{}], expected [{}]", spec.name,
+               join_text(parameters_.get(spec.name).sizes(), ", "), join_text(spec.shape, ", "));
     }
   }
   if (parameters_.items().size() != specs.size()) {
@@ -81,7 +85,8 @@ at::Tensor Transformer::logits(const at::Tensor& token_ids, const DepthProbe& pr
   return at::linear(hidden(token_ids, probe), parameters_.get(kEmbedding));
 }
 
-at::Tensor Transformer::loss_sum(const at::Tensor& token_ids, const at::Tensor& targets, const DepthProbe& probe) const {
+at::Tensor Transformer::loss_sum(const at::Tensor& token_ids, const at::Tensor& targets,
+                                 const DepthProbe& probe) const {
   return cross_entropy_sum(logits(token_ids, probe).flatten(0, 1), targets.flatten());
 }
 

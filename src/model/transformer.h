@@ -1,4 +1,5 @@
-// The decoder-only Transformer: pre-norm, rotary embedding, SwiGLU, no biases, tied embeddings (a Llama, but for its residual path).
+// The decoder-only Transformer: pre-norm, rotary embedding, SwiGLU, no biases, tied embeddings (a Llama, but for
+// its residual path).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -44,8 +45,10 @@ class Transformer {
   mutable RopeTable rope_;  // of the length last asked for
 };
 
-// FLOPs of one token in forward and backward pass at sequences of `context` tokens: 6 per weight of a matrix product (the head
-// included, the embedding's look-up not), 6 * context * d per layer for causal attention (half of the full square), and three times
+// FLOPs of one token in forward and backward pass at sequences of `context` tokens: 6 per weight of a matrix
+// product (the head
+// included, the embedding's look-up not), 6 * context * d per layer for causal attention (half of the full square),
+// and three times
 // the forward cost of the residual path.
 double training_flops_per_token(const ModelConfig& config);
 

@@ -1,4 +1,5 @@
-// The depth read: attention over depth. Every token forms, from K sources (earlier residual states), R convex combinations.
+// The depth read: attention over depth. Every token forms, from K sources (earlier residual states), R convex
+// combinations.
 //
 //   k_i     = RMSNorm(S_i; w)                 rstd_i = 1 / sqrt(mean(S_i^2) + eps)
 //   a_{r,i} = q_r . k_i
@@ -6,8 +7,8 @@
 //   h_r     = sum_i p_{r,i} S_i               (optionally RMSNorm(h_r; g))
 //
 // With H heads the width is cut into H slices, and every dot product, norm and softmax is per slice.
-// Sources: Block Attention Residuals (arXiv 2603.15031, equation of the depth attention), several routes: Role-Decoupled Attention
-// Residuals (arXiv 2608.01075).
+// Sources: Block Attention Residuals (arXiv 2603.15031, equation of the depth attention), several routes:
+// Role-Decoupled Attention Residuals (arXiv 2608.01075).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -30,7 +31,8 @@ struct DepthRead {
 //   output_norm_weight [d], or undefined for none
 // InputError, naming the argument, for a wrong shape, dtype or device, or where `heads` does not divide d.
 DepthRead depth_read_reference(const std::vector<at::Tensor>& sources, const std::vector<at::Tensor>& queries,
-                               const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight, int64_t heads, double eps);
+                               const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight,
+                               int64_t heads, double eps);
 
 // The checks of depth_read_reference, shared by all implementations.
 void check_depth_read(const std::vector<at::Tensor>& sources, const std::vector<at::Tensor>& queries,

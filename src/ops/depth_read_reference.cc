@@ -1,20 +1,24 @@
 #include <ATen/ATen.h>
-#include <fmt/ranges.h>
 
 #include "io/error.h"
+#include "io/format.h"
 #include "ops/depth_read.h"
 
 namespace depthroute {
 namespace {
 
-// x / sqrt(mean(x^2) + eps) over the last dimension. A norm's reciprocal that underflows or overflows in float32 does so here too:
+// x / sqrt(mean(x^2) + eps) over the last dimension. A norm's reciprocal that underflows or overflows in float32
+// does so here too:
 // the contract is the formula.
-at::Tensor reciprocal_norm(const at::Tensor& x, double eps) { return (x.square().mean(-1, true) + eps).rsqrt(); }
+at::Tensor reciprocal_norm(const at::Tensor& x, double eps) {
+  return (x.square().mean(-1, true) + eps).rsqrt();
+}
 
 void check_vector(const at::Tensor& vector, const char* name, const at::Tensor& source) {
   int64_t width = source.size(-1);
   if (vector.dim() != 1 || vector.size(0) != width) {
-    fail_input("depth read: {} has shape {}, expected [{}], the width of the sources", name, fmt::join(vector.sizes(), "x"), width);
+    fail_input("depth read: {} has shape {}, expected [{}], the width of the sources", name,
+               join_text(vector.sizes(), "x"), width);
   }
   if (vector.scalar_type() != source.scalar_type() || vector.device() != source.device()) {
     fail_input("depth read: {} is {} on {}, the sources are {} on {}", name, c10::toString(vector.scalar_type()),
@@ -31,7 +35,8 @@ void check_depth_read(const std::vector<at::Tensor>& sources, const std::vector<
   if (count < 1 || count > kMaxDepthSources) {
     fail_input("depth read: {} sources, expected 1 to {}", count, kMaxDepthSources);
   }
-  if (routes < 1 || routes > kMaxDepthRoutes) fail_input("depth read: {} queries, expected 1 to {}", routes, kMaxDepthRoutes);
+  if (routes < 1 || routes > kMaxDepthRoutes)
+    fail_input("depth read: {} queries, expected 1 to {}", routes, kMaxDepthRoutes);
   const at::Tensor& first = sources[0];
   if (first.dim() < 1 || first.size(-1) < 1) fail_input("depth read: source 0 has no width");
   if (first.scalar_type() != at::kFloat && first.scalar_type() != at::kDouble) {
@@ -40,8 +45,8 @@ void check_depth_read(const std::vector<at::Tensor>& sources, const std::vector<
   for (int64_t i = 1; i < count; ++i) {
     const at::Tensor& source = sources[static_cast<size_t>(i)];
     if (source.sizes() != first.sizes()) {
-      fail_input("depth read: source {} has shape {}, source 0 has {}", i, fmt::join(source.sizes(), "x"),
-                 fmt::join(first.sizes(), "x"));
+      fail_input("depth read: source {} has shape {}, source 0 has {}", i, join_text(source.sizes(), "x"),
+                 join_text(first.sizes(), "x"));
     }
     if (source.scalar_type() != first.scalar_type() || source.device() != first.device()) {
       fail_input("depth read: source {} is {} on {}, source 0 is {} on {}", i, c10::toString(source.scalar_type()),
@@ -57,7 +62,8 @@ void check_depth_read(const std::vector<at::Tensor>& sources, const std::vector<
 }
 
 DepthRead depth_read_reference(const std::vector<at::Tensor>& sources, const std::vector<at::Tensor>& queries,
-                               const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight, int64_t heads, double eps) {
+                               const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight,
+                               int64_t heads, double eps) {
   check_depth_read(sources, queries, key_norm_weight, output_norm_weight, heads);
   at::IntArrayRef shape = sources[0].sizes();
   int64_t width = shape.back(), slice = width / heads;

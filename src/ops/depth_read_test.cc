@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "io/error.h"
+#include "io/format.h"
 #include "ops/depth_read_fused.h"
 
 namespace depthroute {
@@ -111,7 +113,7 @@ TEST(DepthRead, FusedEqualsReferenceAtRandomShapes) {
                                         : pick(1, 70);
     at::ScalarType type = trial % 2 == 0 ? at::kDouble : at::kFloat;
     SCOPED_TRACE(
-        fmt::format("trial {}: K {} R {} N {} d {} H {}", trial, sources, routes, tokens, heads * slice, heads));
+        format_text("trial {}: K {} R {} N {} d {} H {}", trial, sources, routes, tokens, heads * slice, heads));
     Arguments a = make({tokens, heads * slice}, sources, routes, heads, pick(0, 1) == 1, type);
     std::vector<at::Tensor> fused = results(a, depth_read_fused), reference = results(a, depth_read_reference);
     ASSERT_EQ(fused.size(), reference.size());

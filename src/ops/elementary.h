@@ -6,11 +6,13 @@
 
 namespace depthroute {
 
-// weight * x / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich, arXiv 1910.07467). x [..., d], weight [d] or
+// weight * x / sqrt(mean(x^2) + eps) over the last dimension (Zhang and Sennrich, arXiv 1910.07467). x [..., d],
+// weight [d] or
 // undefined for none.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// Cosines and sines of rotary position embedding (Su et al., arXiv 2104.09864), each [T, D], for the rotate-half convention of
+// Cosines and sines of rotary position embedding (Su et al., arXiv 2104.09864), each [T, D], for the rotate-half
+// convention of
 // Hugging Face Llama: dimension i < D/2 is rotated with dimension i + D/2 by the angle t / theta^(2i/D).
 struct RopeTable {
   at::Tensor cosine, sine;

@@ -23,7 +23,9 @@ at::Tensor apply_rope(const at::Tensor& x, const RopeTable& table) {
   return x * table.cosine + at::cat({-halves[1], halves[0]}, -1) * table.sine;
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate) * up; }
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return at::silu(gate) * up;
+}
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
   return at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);

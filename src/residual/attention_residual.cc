@@ -1,28 +1,42 @@
-// Attention residuals: one implementation of Block AttnRes and Full AttnRes (arXiv 2603.15031), Role-Decoupled AttnRes with its
+// Attention residuals: one implementation of Block AttnRes and Full AttnRes (arXiv 2603.15031), Role-Decoupled
+// AttnRes with its
 // controls (arXiv 2608.01075), the fully split forms and depth reads with heads.
 //
-// The memory holds completed sources: the embedding, then the sum of the sublayer outputs of each block (without the embedding).
-// The running sum of the current block is a source too, from the block's second sublayer on. Each sublayer's input is a depth read
-// over all of them; the attention sublayer does one read per route, and routes share the sources, the key norm and the input norm.
+// The memory holds completed sources: the embedding, then the sum of the sublayer outputs of each block (without
+// the embedding).
+// The running sum of the current block is a source too, from the block's second sublayer on. Each sublayer's input
+// is a depth read
+// over all of them; the attention sublayer does one read per route, and routes share the sources, the key norm and
+// the input norm.
 #include <ATen/ATen.h>
 
 #include "io/error.h"
+#include "io/format.h"
 #include "ops/elementary.h"
 #include "residual/variants.h"
 
 namespace depthroute {
 namespace {
 
-std::string attention_site(int64_t layer) { return layer_name(layer) + ".self_attn"; }
-std::string mlp_site(int64_t layer) { return layer_name(layer) + ".mlp"; }
+std::string attention_site(int64_t layer) {
+  return layer_name(layer) + ".self_attn";
+}
+std::string mlp_site(int64_t layer) {
+  return layer_name(layer) + ".mlp";
+}
 const std::string kOutputSite = "model";
 
-std::string query_name(const std::string& site, const std::string& role) { return site + ".depth_read.query." + role; }
-std::string key_norm_name(const std::string& site) { return site + ".depth_read.norm.weight"; }
+std::string query_name(const std::string& site, const std::string& role) {
+  return site + ".depth_read.query." + role;
+}
+std::string key_norm_name(const std::string& site) {
+  return site + ".depth_read.norm.weight";
+}
 
 // The roles whose queries are parameters: the controls tied and frozen-V take the value route's query away.
 std::vector<std::string> learned_attention_roles(const ResidualConfig& config) {
-  if (config.control == DepthControl::kTied || config.control == DepthControl::kFrozenValue) return {config.attention_roles[0]};
+  if (config.control == DepthControl::kTied || config.control == DepthControl::kFrozenValue)
+    return {config.attention_roles[0]};
   return config.attention_roles;
 }
 
@@ -40,8 +54,8 @@ struct BlockSchedule {
 
 class AttentionResidualStream : public ResidualStream {
  public:
-  AttentionResidualStream(const ParameterStore& parameters, const ResidualConfig& config, const ResidualShape& shape,
-                          const at::Tensor& embedding, DepthProbe probe)
+  AttentionResidualStream(const ParameterStore& parameters, const ResidualConfig& config,
+                          const ResidualShape& shape, const at::Tensor& embedding, DepthProbe probe)
       : parameters_(parameters),
         config_(config),
         schedule_(config),
@@ -88,10 +102,12 @@ class AttentionResidualStream : public ResidualStream {
 
   std::vector<at::Tensor> read_attention(const std::string& site) {
     std::vector<at::Tensor> route_queries = queries(site, learned_attention_roles(config_));
-    // Both routes are read even where they share a query, so that the control differs from RD-AttnRes in nothing else.
+    // Both routes are read even where they share a query, so that the control differs from RD-AttnRes in nothing
+    // else.
     if (config_.control == DepthControl::kTied) route_queries.push_back(route_queries[0]);
     // A query of zero gives every source the same score, and so exactly uniform weights.
-    if (config_.control == DepthControl::kFrozenValue) route_queries.push_back(at::zeros_like(route_queries[0].detach()));
+    if (config_.control == DepthControl::kFrozenValue)
+      route_queries.push_back(at::zeros_like(route_queries[0].detach()));
     return read(site, config_.attention_roles, route_queries);
   }
 
@@ -134,7 +150,8 @@ class AttentionResidual : public Residual {
     std::vector<int64_t> vector = {shape_.width};
     auto add_read = [&](const std::string& site, const std::vector<std::string>& roles) {
       // Queries of zero: every model starts from the uniform mixture of its sources.
-      for (const std::string& role : roles) specs.push_back({query_name(site, role), vector, Initialisation::kZero});
+      for (const std::string& role : roles)
+        specs.push_back({query_name(site, role), vector, Initialisation::kZero});
       specs.push_back({key_norm_name(site), vector, Initialisation::kOne});
     };
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
@@ -179,9 +196,9 @@ class AttentionResidual : public Residual {
     std::vector<std::string> names = {"embedding"};
     for (int64_t block = 1; block < schedule_.completed(sublayer); ++block) {
       if (config_.layers_per_block == 0) {
-        names.push_back(fmt::format("layer {} {}", (block - 1) / 2, (block - 1) % 2 == 0 ? "attention" : "mlp"));
+        names.push_back(format_text("layer {} {}", (block - 1) / 2, (block - 1) % 2 == 0 ? "attention" : "mlp"));
       } else {
-        names.push_back(fmt::format("block {}", block));
+        names.push_back(format_text("block {}", block));
       }
     }
     if (schedule_.has_partial(sublayer)) names.emplace_back("partial");
@@ -203,7 +220,8 @@ class AttentionResidual : public Residual {
 };
 
 void check(const ResidualConfig& config, const ResidualShape& shape) {
-  if (config.layers_per_block < 0) fail_input("layers_per_block is {}, expected 0 (no blocks) or more", config.layers_per_block);
+  if (config.layers_per_block < 0)
+    fail_input("layers_per_block is {}, expected 0 (no blocks) or more", config.layers_per_block);
   if (config.depth_heads < 1 || shape.width % config.depth_heads != 0) {
     fail_input("depth_heads {} does not divide the width {}", config.depth_heads, shape.width);
   }

@@ -1,6 +1,7 @@
 #include "residual/parameters.h"
 
 #include "io/error.h"
+#include "io/format.h"
 
 namespace depthroute {
 
@@ -21,6 +22,8 @@ int64_t ParameterStore::element_count() const {
   return count;
 }
 
-std::string layer_name(int64_t layer) { return fmt::format("model.layers.{}", layer); }
+std::string layer_name(int64_t layer) {
+  return format_text("model.layers.{}", layer);
+}
 
 }  // namespace depthroute

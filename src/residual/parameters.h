@@ -1,4 +1,5 @@
-// Named parameters. Names are Hugging Face Llama's for everything a Llama has, so that its checkpoints can be read by others.
+// Named parameters. Names are Hugging Face Llama's for everything a Llama has, so that its checkpoints can be read
+// by others.
 #pragma once
 #include <ATen/core/Tensor.h>
 

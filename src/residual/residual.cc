@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include <fmt/ranges.h>
-
 #include "io/error.h"
+#include "io/format.h"
 #include "io/text.h"
 #include "residual/variants.h"
 
@@ -14,9 +13,10 @@ namespace {
 constexpr int64_t kDefaultBlocks = 8;  // the paper's number: two layers a block at S, three at M
 
 constexpr DepthControl kControls[] = {DepthControl::kNone, DepthControl::kTied, DepthControl::kAverage,
-                                     DepthControl::kFrozenValue};
+                                      DepthControl::kFrozenValue};
 
-ResidualConfig attention_residual(const std::string& variant, std::vector<std::string> roles, int64_t layers_per_block) {
+ResidualConfig attention_residual(const std::string& variant, std::vector<std::string> roles,
+                                  int64_t layers_per_block) {
   ResidualConfig config;
   config.variant = variant;
   config.attention_roles = std::move(roles);
@@ -27,8 +27,9 @@ ResidualConfig attention_residual(const std::string& variant, std::vector<std::s
 }  // namespace
 
 const std::vector<std::string>& variant_names() {
-  static const std::vector<std::string> names = {"standard",   "block_attnres",  "full_attnres",  "rd_attnres", "rd_tied",
-                                                 "rd_average", "rd_frozen_v",    "split_attnres", "mlp_split_attnres", "mhar"};
+  static const std::vector<std::string> names = {
+      "standard",   "block_attnres", "full_attnres",  "rd_attnres",        "rd_tied",
+      "rd_average", "rd_frozen_v",   "split_attnres", "mlp_split_attnres", "mhar"};
   return names;
 }
 
@@ -58,8 +59,9 @@ ResidualConfig named_residual_config(const std::string& variant, int64_t layers)
   } else if (variant == "rd_frozen_v") {
     config.control = DepthControl::kFrozenValue;
   } else {
-    throw UnknownVariantError(fmt::format("unknown variant '{}'; did you mean '{}'? Known: {}", variant,
-                                          nearest_name(variant, variant_names()), fmt::join(variant_names(), ", ")));
+    throw UnknownVariantError(format_text("unknown variant '{}'; did you mean '{}'? Known: {}", variant,
+                                          nearest_name(variant, variant_names()),
+                                          join_text(variant_names(), ", ")));
   }
   return config;
 }
@@ -74,7 +76,7 @@ std::vector<std::string> parse_attention_roles(const std::string& text) {
     }
   }
   const std::string all = "qkv";
-  std::string letters = fmt::format("{}", fmt::join(roles, ""));
+  std::string letters = format_text("{}", join_text(roles, ""));
   bool empty = std::any_of(roles.begin(), roles.end(), [](const std::string& role) { return role.empty(); });
   if (empty || !std::is_permutation(letters.begin(), letters.end(), all.begin(), all.end())) {
     fail_input("attention routes '{}' are not a partition of q, k and v such as 'qkv', 'qk|v' or 'q|k|v'", text);
@@ -88,7 +90,9 @@ std::vector<std::string> parse_mlp_roles(const std::string& text) {
   fail_input("MLP routes '{}' are unknown, expected 'mlp' or 'g|u'", text);
 }
 
-std::string join_roles(const std::vector<std::string>& roles) { return fmt::format("{}", fmt::join(roles, "|")); }
+std::string join_roles(const std::vector<std::string>& roles) {
+  return format_text("{}", join_text(roles, "|"));
+}
 
 DepthControl parse_control(const std::string& name) {
   std::vector<std::string> known;
@@ -96,7 +100,8 @@ DepthControl parse_control(const std::string& name) {
     known.push_back(control_name(control));
     if (known.back() == name) return control;
   }
-  fail_input("unknown control '{}'; did you mean '{}'? Known: {}", name, nearest_name(name, known), fmt::join(known, ", "));
+  fail_input("unknown control '{}'; did you mean '{}'? Known: {}", name, nearest_name(name, known),
+             join_text(known, ", "));
 }
 
 std::string control_name(DepthControl control) {

@@ -1,5 +1,7 @@
-// How a layer gets its inputs from what the layers before it wrote. The Transformer knows nothing of variants: in each forward pass it
-// asks a ResidualStream for the inputs of a sublayer and hands back the sublayer's output. Every variant is one file behind this interface.
+// How a layer gets its inputs from what the layers before it wrote. The Transformer knows nothing of variants: in
+// each forward pass it
+// asks a ResidualStream for the inputs of a sublayer and hands back the sublayer's output. Every variant is one
+// file behind this interface.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -35,9 +37,11 @@ class ResidualStream {
   virtual at::Tensor output() = 0;
 };
 
-// Sees the weights of every depth read of a pass: the site ("model.layers.3.self_attn", "model.layers.3.mlp" or "model"), the role
+// Sees the weights of every depth read of a pass: the site ("model.layers.3.self_attn", "model.layers.3.mlp" or
+// "model"), the role
 // ("qk", "v", "mlp", "out", ..) and the probabilities [N, K, H].
-using DepthProbe = std::function<void(const std::string& site, const std::string& role, const at::Tensor& probabilities)>;
+using DepthProbe =
+    std::function<void(const std::string& site, const std::string& role, const at::Tensor& probabilities)>;
 
 // What of the model a variant needs to know.
 struct ResidualShape {
@@ -50,7 +54,7 @@ enum class DepthControl { kNone, kTied, kAverage, kFrozenValue };
 struct ResidualConfig {
   std::string variant = "standard";
   // The keys below apply to the attention-residual family; named variants set them (see named_residual_config).
-  std::vector<std::string> attention_roles;     // a partition of q, k, v: {"qkv"}, {"qk", "v"}, {"q", "k", "v"}, ..
+  std::vector<std::string> attention_roles;  // a partition of q, k, v: {"qkv"}, {"qk", "v"}, {"q", "k", "v"}, ..
   std::vector<std::string> mlp_roles = {"mlp"};  // or {"g", "u"}: gate and up projections read separately
   int64_t layers_per_block = 0;                  // 0: every sublayer's output is a source of its own
   int64_t depth_heads = 1;
@@ -58,7 +62,8 @@ struct ResidualConfig {
   DepthReadImplementation implementation = DepthReadImplementation::kFused;
 };
 
-// Cost of the residual path for one token, forward pass, of a schedule that moves every value once (depth_read.md: a read of R
+// Cost of the residual path for one token, forward pass, of a schedule that moves every value once (depth_read.md:
+// a read of R
 // routes over K sources reads K*d and writes R*d values; adding a sublayer's output reads 2*d and writes d).
 struct ResidualCost {
   double flops = 0;

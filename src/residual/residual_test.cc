@@ -10,13 +10,14 @@ namespace {
 
 ParameterStore random_parameters(const Residual& residual) {
   ParameterStore store;
-  for (const ParameterSpec& spec : residual.parameters()) store.add(spec.name, at::randn(spec.shape, at::kDouble).requires_grad_());
+  for (const ParameterSpec& spec : residual.parameters())
+    store.add(spec.name, at::randn(spec.shape, at::kDouble).requires_grad_());
   return store;
 }
 
 // Runs a stream with made-up sublayers (the sum of their inputs, scaled) and returns its output.
-at::Tensor run_stream(const Residual& residual, const ParameterStore& parameters, const at::Tensor& embedding, int64_t layers,
-                      const DepthProbe& probe = {}) {
+at::Tensor run_stream(const Residual& residual, const ParameterStore& parameters, const at::Tensor& embedding,
+                      int64_t layers, const DepthProbe& probe = {}) {
   std::unique_ptr<ResidualStream> stream = residual.begin(parameters, embedding, probe);
   for (int64_t layer = 0; layer < layers; ++layer) {
     AttentionInputs attention = stream->attention_inputs(layer);
@@ -39,7 +40,8 @@ TEST(Residual, EveryNamedVariantRunsAndUsesItsParameters) {
     at::Tensor output = run_stream(*residual, parameters, embedding, kLayers);
     EXPECT_EQ(output.sizes(), embedding.sizes()) << variant;
     output.square().sum().backward();
-    for (const auto& [name, parameter] : parameters.items()) EXPECT_TRUE(parameter.grad().defined()) << variant << " " << name;
+    for (const auto& [name, parameter] : parameters.items())
+      EXPECT_TRUE(parameter.grad().defined()) << variant << " " << name;
   }
 }
 
@@ -53,8 +55,10 @@ TEST(Residual, SourceNamesAreThoseOfTheReads) {
     run_stream(*residual, random_parameters(*residual), embedding, kLayers,
                [&](const std::string& site, const std::string& role, const at::Tensor& probabilities) {
                  ++reads;
-                 EXPECT_EQ(static_cast<int64_t>(residual->source_names(site).size()), probabilities.size(1)) << variant << site << role;
-                 EXPECT_TRUE(at::allclose(probabilities.sum(1), at::ones_like(probabilities.select(1, 0)))) << variant << site;
+                 EXPECT_EQ(static_cast<int64_t>(residual->source_names(site).size()), probabilities.size(1))
+                     << variant << site << role;
+                 EXPECT_TRUE(at::allclose(probabilities.sum(1), at::ones_like(probabilities.select(1, 0))))
+                     << variant << site;
                });
     EXPECT_EQ(reads > 0, variant != "standard");
   }
@@ -95,7 +99,8 @@ TEST(AttentionResidual, BlocksAreSumsOfOutputsWithoutTheEmbedding) {
 }
 
 TEST(AttentionResidual, TiedControlHasTheBitsOfBlockAttnRes) {
-  for (DepthReadImplementation implementation : {DepthReadImplementation::kReference, DepthReadImplementation::kFused}) {
+  for (DepthReadImplementation implementation :
+       {DepthReadImplementation::kReference, DepthReadImplementation::kFused}) {
     for (at::ScalarType dtype : {at::kFloat, at::kDouble}) {
       at::manual_seed(3);
       at::Tensor embedding = at::randn({2, 5, 24}, dtype);
@@ -137,7 +142,8 @@ TEST(AttentionResidual, RoutesAddOneQueryALayer) {
   EXPECT_EQ(elements("rd_attnres"), parent + kLayers * kWidth);
   EXPECT_EQ(elements("split_attnres"), parent + 2 * kLayers * kWidth);
   EXPECT_EQ(elements("mlp_split_attnres"), parent + kLayers * kWidth);
-  for (const char* same : {"full_attnres", "mhar", "rd_tied", "rd_frozen_v"}) EXPECT_EQ(elements(same), parent) << same;
+  for (const char* same : {"full_attnres", "mhar", "rd_tied", "rd_frozen_v"})
+    EXPECT_EQ(elements(same), parent) << same;
 }
 
 TEST(ResidualConfig, RolesArePartitions) {
@@ -151,15 +157,20 @@ TEST(ResidualConfig, RolesArePartitions) {
 }
 
 TEST(ResidualConfig, ContradictionsAreRefused) {
-  EXPECT_NE(message_of<UnknownVariantError>([] { named_residual_config("rd_atnres", 4); }).find("'rd_attnres'"), std::string::npos);
+  EXPECT_NE(message_of<UnknownVariantError>([] { named_residual_config("rd_atnres", 4); }).find("'rd_attnres'"),
+            std::string::npos);
   EXPECT_NE(message_of<InputError>([] { parse_control("tide"); }).find("'tied'"), std::string::npos);
   ResidualConfig config = named_residual_config("block_attnres", kLayers);
   config.depth_heads = 3;
-  EXPECT_NE(message_of<InputError>([&] { make_residual(config, kShape); }).find("does not divide"), std::string::npos);
+  EXPECT_NE(message_of<InputError>([&] { make_residual(config, kShape); }).find("does not divide"),
+            std::string::npos);
   config = named_residual_config("block_attnres", kLayers);
   config.control = DepthControl::kTied;
-  EXPECT_NE(message_of<InputError>([&] { make_residual(config, kShape); }).find("two attention routes"), std::string::npos);
-  EXPECT_NE(message_of<InputError>([] { make_residual(named_residual_config("full_attnres", 100), {100, 8, 1e-6}); }).find("sources"),
+  EXPECT_NE(message_of<InputError>([&] { make_residual(config, kShape); }).find("two attention routes"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([] {
+              make_residual(named_residual_config("full_attnres", 100), {100, 8, 1e-6});
+            }).find("sources"),
             std::string::npos);
 }
 

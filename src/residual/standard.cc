@@ -38,7 +38,8 @@ class StandardResidual : public Residual {
     std::vector<ParameterSpec> specs;
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
       specs.push_back({layer_name(layer) + ".input_layernorm.weight", {shape_.width}, Initialisation::kOne});
-      specs.push_back({layer_name(layer) + ".post_attention_layernorm.weight", {shape_.width}, Initialisation::kOne});
+      specs.push_back(
+          {layer_name(layer) + ".post_attention_layernorm.weight", {shape_.width}, Initialisation::kOne});
     }
     return specs;
   }

@@ -1,10 +1,9 @@
 #include "study/charts.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
+#include "io/format.h"
 #include "io/progress.h"
 
 namespace depthroute {
@@ -56,11 +55,11 @@ std::string tick_text(double value, int decimals) {
     return (value < 0 ? "−" : "") + text;
   }
   const bool zero = std::abs(value) < std::pow(10, -decimals) / 2;
-  return (value < 0 && !zero ? "−" : "") + fmt::format("{:.{}f}", std::abs(value), decimals);
+  return (value < 0 && !zero ? "−" : "") + format_text("{:.{}f}", std::abs(value), decimals);
 }
 
 std::string open_svg(const ChartText& text) {
-  return fmt::format(
+  return format_text(
       "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{}-t {}-d\" "
       "xmlns=\"http://www.w3.org/2000/svg\"><title id=\"{}-t\">{}</title><desc id=\"{}-d\">{}</desc>",
       kWidth, kHeight, text.id, text.id, text.id, escape_html(text.title), text.id, escape_html(text.description));
@@ -68,7 +67,7 @@ std::string open_svg(const ChartText& text) {
 
 std::string label_axes(const ChartText& text) {
   const double middle = (kTop + kHeight - kBottom) / 2;
-  return fmt::format(
+  return format_text(
       "<text class=\"axis-label\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>"
       "<text class=\"axis-label\" x=\"14\" y=\"{:.1f}\" text-anchor=\"middle\" transform=\"rotate(-90 14 "
       "{:.1f})\">{}</text>",
@@ -81,7 +80,7 @@ std::string y_axis(const Plot& plot) {
   const int decimals = decimals_for(ticks);
   std::string svg;
   for (double tick : ticks) {
-    svg += fmt::format(
+    svg += format_text(
         "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"{}\" y=\"{:.1f}\" "
         "text-anchor=\"end\">{}</text>",
         kLeft, kWidth - kRight, plot.py(tick), plot.py(tick), kLeft - 7, plot.py(tick) + 4,
@@ -94,10 +93,10 @@ std::string x_axis(const Plot& plot, bool whole) {
   std::vector<double> ticks = round_ticks(plot.x.low, plot.x.high, 5);
   if (whole) std::erase_if(ticks, [](double tick) { return tick != std::round(tick); });
   const int decimals = whole ? 0 : decimals_for(ticks);
-  std::string svg = fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", kLeft,
+  std::string svg = format_text("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", kLeft,
                                 kWidth - kRight, kHeight - kBottom, kHeight - kBottom);
   for (double tick : ticks) {
-    svg += fmt::format(
+    svg += format_text(
         "<line class=\"axis\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
         "<text x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4}</text>",
         plot.px(tick), kHeight - kBottom, kHeight - kBottom + 4, kHeight - kBottom + 18, tick_text(tick, decimals));
@@ -106,17 +105,17 @@ std::string x_axis(const Plot& plot, bool whole) {
 }
 
 std::string marker(int style, double x, double y) {
-  const std::string common = fmt::format("class=\"mark series{}\"", style % kSeriesStyles);
+  const std::string common = format_text("class=\"mark series{}\"", style % kSeriesStyles);
   switch (style % 4) {
     case 0:
-      return fmt::format("<circle {} cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.6\"/>", common, x, y);
+      return format_text("<circle {} cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.6\"/>", common, x, y);
     case 1:
-      return fmt::format("<rect {} x=\"{:.1f}\" y=\"{:.1f}\" width=\"6.6\" height=\"6.6\"/>", common, x - 3.3,
+      return format_text("<rect {} x=\"{:.1f}\" y=\"{:.1f}\" width=\"6.6\" height=\"6.6\"/>", common, x - 3.3,
                          y - 3.3);
     case 2:
-      return fmt::format("<path {} d=\"M{:.1f} {:.1f}l4.2 7.4h-8.4z\"/>", common, x, y - 4.6);
+      return format_text("<path {} d=\"M{:.1f} {:.1f}l4.2 7.4h-8.4z\"/>", common, x, y - 4.6);
     default:
-      return fmt::format("<path {} d=\"M{:.1f} {:.1f}l4.6 4.6l-4.6 4.6l-4.6 -4.6z\"/>", common, x, y - 4.6);
+      return format_text("<path {} d=\"M{:.1f} {:.1f}l4.6 4.6l-4.6 4.6l-4.6 -4.6z\"/>", common, x, y - 4.6);
   }
 }
 
@@ -125,11 +124,11 @@ std::string polyline(const ChartLine& line, const Plot& plot) {
   bool pen_down = false;
   for (const ChartPoint& point : line.points) {
     if (finite(point))
-      path += fmt::format("{}{:.1f} {:.1f}", pen_down ? "L" : "M", plot.px(point.x), plot.py(point.y));
+      path += format_text("{}{:.1f} {:.1f}", pen_down ? "L" : "M", plot.px(point.x), plot.py(point.y));
     pen_down = finite(point);
   }
   if (path.empty()) return {};
-  return fmt::format("<path class=\"line series{}{}\" d=\"{}\"/>", line.style % kSeriesStyles,
+  return format_text("<path class=\"line series{}{}\" d=\"{}\"/>", line.style % kSeriesStyles,
                      line.faint ? " faint" : "", path);
 }
 
@@ -199,10 +198,10 @@ std::vector<double> round_ticks(double low, double high, int count) {
 std::string line_chart(const LineChart& chart) {
   const Plot plot = plot_of(chart);
   std::string svg = open_svg(chart.text);
-  svg += fmt::format("<clipPath id=\"{}-c\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>",
+  svg += format_text("<clipPath id=\"{}-c\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>",
                      chart.text.id, kLeft, kTop - 4, kWidth - kLeft - kRight + 5, kHeight - kTop - kBottom + 4);
   svg += y_axis(plot) + x_axis(plot, chart.whole_x) + label_axes(chart.text);
-  svg += fmt::format("<g clip-path=\"url(#{}-c)\">", chart.text.id);
+  svg += format_text("<g clip-path=\"url(#{}-c)\">", chart.text.id);
   // Single seeds lie behind, means and markers in front.
   for (bool faint : {true, false}) {
     for (const ChartLine& line : chart.lines) {
@@ -243,16 +242,16 @@ std::string interval_mark(const DifferenceGroup& group, const Plot& plot, double
   if (group.low && group.high && std::isfinite(*group.low) && std::isfinite(*group.high)) {
     const double bottom = plot.py(std::max(*group.low, plot.y.low)),
                  top = plot.py(std::min(*group.high, plot.y.high));
-    svg += fmt::format("<path class=\"interval\" d=\"M{:.1f} {:.1f}V{:.1f}\"/>", x, bottom, top);
+    svg += format_text("<path class=\"interval\" d=\"M{:.1f} {:.1f}V{:.1f}\"/>", x, bottom, top);
     const auto end = [&](bool cut, double y, double outward) {
-      return cut ? fmt::format("<path class=\"interval\" d=\"M{:.1f} {:.1f}l5 {:.1f}l5 {:.1f}\"/>", x - 5,
+      return cut ? format_text("<path class=\"interval\" d=\"M{:.1f} {:.1f}l5 {:.1f}l5 {:.1f}\"/>", x - 5,
                                y - 6 * outward, 6 * outward, -6 * outward)
-                 : fmt::format("<path class=\"interval\" d=\"M{:.1f} {:.1f}h10\"/>", x - 5, y);
+                 : format_text("<path class=\"interval\" d=\"M{:.1f} {:.1f}h10\"/>", x - 5, y);
     };
     svg += end(*group.low < plot.y.low, bottom, 1) + end(*group.high > plot.y.high, top, -1);
   }
   return svg +
-         fmt::format("<path class=\"mean\" d=\"M{:.1f} {:.1f}l6 6l-6 6l-6 -6z\"/>", x, plot.py(*group.mean) - 6);
+         format_text("<path class=\"mean\" d=\"M{:.1f} {:.1f}l6 6l-6 6l-6 -6z\"/>", x, plot.py(*group.mean) - 6);
 }
 
 }  // namespace
@@ -260,7 +259,7 @@ std::string interval_mark(const DifferenceGroup& group, const Plot& plot, double
 std::string difference_chart(const DifferenceChart& chart) {
   const Plot plot = plot_of(chart);
   std::string svg = open_svg(chart.text) + y_axis(plot) + label_axes(chart.text);
-  svg += fmt::format("<line class=\"zero\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft,
+  svg += format_text("<line class=\"zero\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft,
                      kWidth - kRight, plot.py(0), plot.py(0));
   // Beyond about eight milestones the labels would run into each other: every second, third, ... one is written.
   const size_t stride = (chart.groups.size() + 6) / 7;
@@ -270,12 +269,12 @@ std::string difference_chart(const DifferenceChart& chart) {
     const double middle = plot.px(static_cast<double>(i) + 0.5), offset = std::min(14.0, slot / 5);
     for (double value : group.values) {
       if (!std::isfinite(value)) continue;
-      svg += fmt::format("<circle class=\"seed\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\"/>", middle - offset,
+      svg += format_text("<circle class=\"seed\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\"/>", middle - offset,
                          plot.py(value));
     }
     svg += interval_mark(group, plot, middle + offset);
     if (i % stride == 0) {
-      svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", middle,
+      svg += format_text("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", middle,
                          kHeight - kBottom + 18, escape_html(group.label));
     }
   }
@@ -285,7 +284,7 @@ std::string difference_chart(const DifferenceChart& chart) {
 std::string chart_legend(const std::vector<std::pair<std::string, int>>& series) {
   std::string html = "<ul class=\"legend\">";
   for (const auto& [name, style] : series) {
-    html += fmt::format(
+    html += format_text(
         "<li><svg viewBox=\"0 0 40 14\" width=\"40\" height=\"14\" aria-hidden=\"true\"><path class=\"line "
         "series{}\" "
         "d=\"M1 7H39\"/>{}</svg>{}</li>",

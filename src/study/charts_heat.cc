@@ -1,8 +1,9 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+
+#include "io/format.h"
 
 #include "study/charts.h"
 
@@ -31,21 +32,21 @@ double luminance(const Colour& c) {
 }
 
 std::string hex(const Colour& c) {
-  return fmt::format("#{:02x}{:02x}{:02x}", c.red, c.green, c.blue);
+  return format_text("#{:02x}{:02x}{:02x}", c.red, c.green, c.blue);
 }
 
 std::string heat_rules(bool dark) {
   std::string css;
   for (int level = 0; level < kHeatLevels; ++level) {
     const HeatColour colour = heat_colour(level, dark);
-    css += fmt::format(".heat{0}{{fill:{1}}}.heat .on{0}{{fill:{2}}}", level, hex(colour.fill), hex(colour.text));
+    css += format_text(".heat{0}{{fill:{1}}}.heat .on{0}{{fill:{2}}}", level, hex(colour.fill), hex(colour.text));
   }
   return css;
 }
 
 std::string series_rules(bool dark) {
   std::string css;
-  for (int i = 0; i < kSeriesStyles; ++i) css += fmt::format("--s{}:{};", i, (dark ? kDark : kLight)[i]);
+  for (int i = 0; i < kSeriesStyles; ++i) css += format_text("--s{}:{};", i, (dark ? kDark : kLight)[i]);
   return ":root{" + css + "}";
 }
 
@@ -86,8 +87,8 @@ std::string column_label(const std::string& name, const HeatLayout& layout, doub
   const std::string text = escape_html(cut(short_name(name), 16));
   const double y = layout.top - 7;
   if (!layout.slanted)
-    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", x, y, text);
-  return fmt::format("<text x=\"{0:.1f}\" y=\"{1:.1f}\" transform=\"rotate(-50 {0:.1f} {1:.1f})\">{2}</text>", x, y,
+    return format_text("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", x, y, text);
+  return format_text("<text x=\"{0:.1f}\" y=\"{1:.1f}\" transform=\"rotate(-50 {0:.1f} {1:.1f})\">{2}</text>", x, y,
                      text);
 }
 
@@ -98,13 +99,13 @@ std::string cell(const HeatMap& map, size_t row, size_t column, const HeatLayout
   const double y = layout.top + static_cast<double>(row) * layout.cell_height;
   const double share = map.largest > 0 ? std::clamp(value / map.largest, 0.0, 1.0) : 0;
   const int level = static_cast<int>(std::lround(share * (kHeatLevels - 1)));
-  std::string svg = fmt::format(
+  std::string svg = format_text(
       "<rect class=\"cell heat{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" rx=\"2\"><title>{}, {}: "
       "{:.4f}</title></rect>",
       level, x + 0.75, y + 0.75, layout.cell_width - 1.5, layout.cell_height - 1.5, escape_html(map.rows[row]),
       escape_html(map.columns[column]), value);
   if (layout.numbers) {
-    svg += fmt::format("<text class=\"on{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.2f}</text>", level,
+    svg += format_text("<text class=\"on{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.2f}</text>", level,
                        x + layout.cell_width / 2, y + layout.cell_height / 2 + 4, value);
   }
   return svg;
@@ -135,7 +136,7 @@ std::string heat_map(const HeatMap& map) {
   const double last_label = layout.slanted ? layout.top * 0.8 : 4;
   const double width = layout.left + static_cast<double>(map.columns.size()) * layout.cell_width + last_label;
   const double height = layout.top + static_cast<double>(map.rows.size()) * layout.cell_height + 4;
-  std::string svg = fmt::format(
+  std::string svg = format_text(
       "<svg class=\"heat\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" role=\"img\" "
       "aria-labelledby=\"{2}-t {2}-d\" xmlns=\"http://www.w3.org/2000/svg\"><title id=\"{2}-t\">{3}</title><desc "
       "id=\"{2}-d\">{4}</desc>",
@@ -145,7 +146,7 @@ std::string heat_map(const HeatMap& map) {
                         layout.left + (static_cast<double>(column) + 0.5) * layout.cell_width);
   }
   for (size_t row = 0; row < map.rows.size(); ++row) {
-    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", layout.left - 7,
+    svg += format_text("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", layout.left - 7,
                        layout.top + (static_cast<double>(row) + 0.5) * layout.cell_height + 4,
                        escape_html(map.rows[row]));
     for (size_t column = 0; column < map.columns.size(); ++column) svg += cell(map, row, column, layout);
@@ -157,7 +158,7 @@ std::string chart_style() {
   std::string css = series_rules(false);
   for (int i = 0; i < kSeriesStyles; ++i) {
     css +=
-        fmt::format(".line.series{0}{{stroke:var(--s{0});stroke-dasharray:{1}}}.mark.series{0}{{fill:var(--s{0})}}",
+        format_text(".line.series{0}{{stroke:var(--s{0});stroke-dasharray:{1}}}.mark.series{0}{{fill:var(--s{0})}}",
                     i, kDashes[i]);
   }
   css +=

@@ -1,6 +1,7 @@
 #include "study/diagnostics.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <map>
 
@@ -12,7 +13,9 @@ namespace {
 constexpr int64_t kMilestoneWindows = 32, kBatchWindows = 8;
 
 // Entropy over the sources, [N, K, H] -> [N, H], in float64; 0 log 0 is 0.
-at::Tensor entropy(const at::Tensor& p) { return -at::xlogy(p, p).sum(1); }
+at::Tensor entropy(const at::Tensor& p) {
+  return -at::xlogy(p, p).sum(1);
+}
 
 at::Tensor js_divergence(const at::Tensor& p, const at::Tensor& q) {
   return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2;
@@ -57,15 +60,19 @@ class Collector {
       const Sums& sums = sums_.at(key);
       at::Tensor mean = sums.probability / sums.count;
       const auto& [site, role] = key;
-      result.reads.push_back({.site = site,
-                              .layer = layers.at(site),
-                              .kind = site == "model" ? "output" : site.ends_with(".mlp") ? "mlp" : "attention",
-                              .role = role,
-                              .sources = model_.residual().source_names(site),
-                              .mean = std::vector<double>(mean.data_ptr<double>(), mean.data_ptr<double>() + mean.numel()),
-                              .entropy = sums.entropy / sums.count,
-                              .largest = sums.largest / sums.count});
-      if (role == "v" && divergence_.contains(site)) result.divergence.push_back(divergence_of(site, layers.at(site)));
+      result.reads.push_back(
+          {.site = site,
+           .layer = layers.at(site),
+           .kind = site == "model"          ? "output"
+                   : site.ends_with(".mlp") ? "mlp"
+                                            : "attention",
+           .role = role,
+           .sources = model_.residual().source_names(site),
+           .mean = std::vector<double>(mean.data_ptr<double>(), mean.data_ptr<double>() + mean.numel()),
+           .entropy = sums.entropy / sums.count,
+           .largest = sums.largest / sums.count});
+      if (role == "v" && divergence_.contains(site))
+        result.divergence.push_back(divergence_of(site, layers.at(site)));
     }
     return result;
   }
@@ -75,7 +82,8 @@ class Collector {
     const Sums& qk = sums_.at({site, "qk"});
     const Sums& v = sums_.at({site, "v"});
     auto as_distribution = [](const Sums& sums) { return (sums.probability / sums.count).view({1, -1, 1}); };
-    return {layer, divergence_.at(site) / v.count, js_divergence(as_distribution(qk), as_distribution(v)).item<double>()};
+    return {layer, divergence_.at(site) / v.count,
+            js_divergence(as_distribution(qk), as_distribution(v)).item<double>()};
   }
 
   std::map<std::string, int64_t> site_layers() const {
@@ -93,7 +101,7 @@ class Collector {
   at::Tensor qk_;
 };
 
-double mean_over_layers(const std::vector<RouteDivergence>& layers, double RouteDivergence::* form) {
+double mean_over_layers(const std::vector<RouteDivergence>& layers, double RouteDivergence::*form) {
   double sum = 0;
   for (const RouteDivergence& layer : layers) sum += layer.*form;
   return layers.empty() ? 0 : sum / static_cast<double>(layers.size());
@@ -101,10 +109,15 @@ double mean_over_layers(const std::vector<RouteDivergence>& layers, double Route
 
 }  // namespace
 
-double DepthDiagnostics::mean_per_token() const { return mean_over_layers(divergence, &RouteDivergence::per_token); }
-double DepthDiagnostics::mean_of_means() const { return mean_over_layers(divergence, &RouteDivergence::of_means); }
+double DepthDiagnostics::mean_per_token() const {
+  return mean_over_layers(divergence, &RouteDivergence::per_token);
+}
+double DepthDiagnostics::mean_of_means() const {
+  return mean_over_layers(divergence, &RouteDivergence::of_means);
+}
 
-DepthDiagnostics diagnose(const Transformer& model, const TokenDataset& data, int64_t windows, int64_t batch_windows) {
+DepthDiagnostics diagnose(const Transformer& model, const TokenDataset& data, int64_t windows,
+                          int64_t batch_windows) {
   at::NoGradGuard no_grad;
   int64_t context = model.config().context, count = std::min(windows, window_count(data, context));
   if (count < 1) fail_input("the split has {} tokens, less than one window of {}", data.tokens(), context);

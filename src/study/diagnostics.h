@@ -1,7 +1,9 @@
-// What the depth reads of a model look at: per read the mean distribution over its sources, its entropy and its largest weight, and
+// What the depth reads of a model look at: per read the mean distribution over its sources, its entropy and its
+// largest weight, and
 // how far the QK route's distribution is from the V route's.
 //
-// The Jensen-Shannon divergence JS(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2, in nats (at most ln 2), is given in two forms, since the
+// The Jensen-Shannon divergence JS(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2, in nats (at most ln 2), is given in
+// two forms, since the
 // paper does not say which one it reports: computed per token and then averaged, and of the averaged distributions.
 #pragma once
 #include <cstdint>
@@ -41,7 +43,8 @@ struct DepthDiagnostics {
 };
 
 // Over the first `windows` windows of the split (fewer if it is shorter), `batch_windows` at a time.
-DepthDiagnostics diagnose(const Transformer& model, const TokenDataset& data, int64_t windows, int64_t batch_windows);
+DepthDiagnostics diagnose(const Transformer& model, const TokenDataset& data, int64_t windows,
+                          int64_t batch_windows);
 
 // The object of a "diagnostics" event; empty for a model without depth reads.
 Json diagnostics_to_json(const DepthDiagnostics& diagnostics);

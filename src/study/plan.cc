@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include <chrono>
 
@@ -20,8 +21,10 @@ int64_t count_elements(const std::vector<ParameterSpec>& specs) {
   return count;
 }
 
-// float32 values that backward keeps of a token: about 14 of the width and 4 of the MLP's hidden width a layer (inputs, norms, rotated
-// heads, gate, up and their product), and the logits three times (logits, their logarithmic softmax, their gradient).
+// float32 values that backward keeps of a token: about 14 of the width and 4 of the MLP's hidden width a layer
+// (inputs, norms, rotated
+// heads, gate, up and their product), and the logits three times (logits, their logarithmic softmax, their
+// gradient).
 double kept_values_per_token(const ModelConfig& model) {
   auto d = static_cast<double>(model.width), m = static_cast<double>(model.mlp_hidden);
   return static_cast<double>(model.layers) * (14 * d + 4 * m) + 3 * static_cast<double>(model.vocabulary);
@@ -39,10 +42,12 @@ std::vector<VariantPlan> plan_variants(const std::vector<ModelConfig>& models, i
     plan.parameters = count_elements(model_parameters(model));
     plan.residual_parameters = plan.parameters - count_elements(model_parameters(standard));
     plan.flops_per_token = training_flops_per_token(model);
-    plan.residual_bytes_per_token = make_residual(model.residual, model.residual_shape())->cost().values * sizeof(float);
+    plan.residual_bytes_per_token =
+        make_residual(model.residual, model.residual_shape())->cost().values * sizeof(float);
     // Weight, gradient and two moments of each parameter.
-    plan.memory_bytes = 4 * sizeof(float) * static_cast<double>(plan.parameters) +
-                        sizeof(float) * kept_values_per_token(model) * static_cast<double>(micro_batch_windows * model.context);
+    plan.memory_bytes =
+        4 * sizeof(float) * static_cast<double>(plan.parameters) +
+        sizeof(float) * kept_values_per_token(model) * static_cast<double>(micro_batch_windows * model.context);
     plans.push_back(plan);
   }
   return plans;
@@ -54,7 +59,8 @@ double measure_gemm_rate(const ModelConfig& model, int64_t threads) {
   constexpr int64_t kRows = 1024;
   at::Tensor x = at::ones({kRows, model.width}), weight = at::ones({model.mlp_hidden, model.width});
   at::linear(x, weight);
-  double flops = 2.0 * kRows * static_cast<double>(model.width) * static_cast<double>(model.mlp_hidden), done = 0, seconds = 0;
+  double flops = 2.0 * kRows * static_cast<double>(model.width) * static_cast<double>(model.mlp_hidden), done = 0,
+         seconds = 0;
   auto begin = std::chrono::steady_clock::now();
   while (seconds < 1) {
     at::linear(x, weight);

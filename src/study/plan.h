@@ -11,11 +11,12 @@ namespace depthroute {
 
 struct VariantPlan {
   std::string variant;
-  int64_t parameters = 0;           // exact
-  int64_t residual_parameters = 0;  // of them, what the variant adds to the standard residual
-  double flops_per_token = 0;       // forward and backward, see training_flops_per_token
+  int64_t parameters = 0;               // exact
+  int64_t residual_parameters = 0;      // of them, what the variant adds to the standard residual
+  double flops_per_token = 0;           // forward and backward, see training_flops_per_token
   double residual_bytes_per_token = 0;  // float32 traffic of the residual path, forward
-  double memory_bytes = 0;          // estimate: weights, gradients, AdamW's moments and what backward keeps of one micro-batch
+  double memory_bytes =
+      0;  // estimate: weights, gradients, AdamW's moments and what backward keeps of one micro-batch
 };
 
 // The variants of a model's sizes, one after another.

@@ -1,5 +1,6 @@
 #include "study/report.h"
 
+#include "io/format.h"
 #include "study/charts.h"
 #include "study/report_html.h"
 
@@ -7,7 +8,7 @@ namespace depthroute {
 namespace {
 
 std::string head(const StudyProtocol& protocol) {
-  return fmt::format(
+  return format_text(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<meta name=\"color-scheme\" "
       "content=\"light dark\">\n"
@@ -18,13 +19,13 @@ std::string head(const StudyProtocol& protocol) {
 std::string header(const StudyResults& results) {
   const StudyProtocol& protocol = results.protocol;
   const auto plural = [](size_t count, const char* noun) {
-    return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+    return format_text("{} {}{}", count, noun, count == 1 ? "" : "s");
   };
-  const std::string lead = fmt::format(
+  const std::string lead = format_text(
       "{}, {}, {} tokens a run. Every variant of a seed starts from the same tensors and sees the same batches.",
       plural(protocol.variants.size(), "variant"), plural(protocol.seeds.size(), "seed"),
       tokens_label(protocol.total_tokens));
-  return fmt::format("<header><p class=\"kicker\">depthroute study</p><h1>{}</h1>{}", escape_html(protocol.name),
+  return format_text("<header><p class=\"kicker\">depthroute study</p><h1>{}</h1>{}", escape_html(protocol.name),
                      paragraph(lead, "lead"));
 }
 
@@ -52,13 +53,13 @@ std::string render_report(const StudyResults& results) {
                      "<body>\n<a class=\"skip\" href=\"#verdict\">Skip to the verdict</a>\n<div class=\"wrap\">\n";
   html += header(results) + "<nav aria-label=\"Sections\"><ul>";
   for (const Section& section : sections) {
-    if (!section.html.empty()) html += fmt::format("<li><a href=\"#{}\">{}</a></li>", section.id, section.name);
+    if (!section.html.empty()) html += format_text("<li><a href=\"#{}\">{}</a></li>", section.id, section.name);
   }
   html += "</ul></nav></header>\n<main>\n";
   for (const Section& section : sections) {
     if (!section.html.empty()) html += section_html(section.id, section.name, section.html);
   }
-  return html + fmt::format("</main>\n<footer>Protocol hash <code>{}</code></footer>\n</div>\n</body>\n</html>\n",
+  return html + format_text("</main>\n<footer>Protocol hash <code>{}</code></footer>\n</div>\n</body>\n</html>\n",
                             escape_html(results.hash));
 }
 

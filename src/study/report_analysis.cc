@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "io/format.h"
 #include "io/progress.h"
 
 namespace depthroute {
@@ -36,13 +37,13 @@ MilestoneSummary summarise(const StudyResults& results, int64_t milestone, const
 
 // Why a run has no loss at a milestone; empty where it has one.
 std::string why_no_loss(const RunResult* run, const std::string& variant, int64_t milestone) {
-  if (!run) return fmt::format("{} is not a variant of this study", variant);
-  if (!run->usable()) return fmt::format("{}: run {}", variant, run_state_name(run->state));
+  if (!run) return format_text("{} is not a variant of this study", variant);
+  if (!run->usable()) return format_text("{}: run {}", variant, run_state_name(run->state));
   const ValidationPoint* point = milestone_point(*run, milestone);
   if (!point)
-    return fmt::format("{}: not validated at {} (run {})", variant, tokens_text(milestone),
+    return format_text("{}: not validated at {} (run {})", variant, tokens_text(milestone),
                        run_state_name(run->state));
-  if (!std::isfinite(point->loss)) return fmt::format("{}: its loss is not finite", variant);
+  if (!std::isfinite(point->loss)) return format_text("{}: its loss is not finite", variant);
   return {};
 }
 
@@ -142,50 +143,50 @@ std::string headline(const Verdict& verdict, const PairedResult& result) {
   const size_t seeds = result.pairs.size();
   switch (verdict.outcome) {
     case Outcome::kBetter:
-      return fmt::format("{} is better than {}", variant, baseline);
+      return format_text("{} is better than {}", variant, baseline);
     case Outcome::kWorse:
-      return fmt::format("{} is worse than {}", variant, baseline);
+      return format_text("{} is worse than {}", variant, baseline);
     case Outcome::kNoDifference:
-      return fmt::format("No difference shown between {} and {}", variant, baseline);
+      return format_text("No difference shown between {} and {}", variant, baseline);
     case Outcome::kTooFewPairs:
-      return fmt::format("{} against {}: {} cannot decide", variant, baseline,
-                         seeds == 1 ? "one seed" : fmt::format("{} seeds", seeds));
+      return format_text("{} against {}: {} cannot decide", variant, baseline,
+                         seeds == 1 ? "one seed" : format_text("{} seeds", seeds));
     case Outcome::kIncomplete:
-      return fmt::format("{} against {}: undecided, {} of {} pairs complete", variant, baseline,
+      return format_text("{} against {}: undecided, {} of {} pairs complete", variant, baseline,
                          result.statistics.pairs, seeds);
     case Outcome::kNotComparable:
       break;
   }
-  return fmt::format("{} against {}: cannot be compared", variant, baseline);
+  return format_text("{} against {}: cannot be compared", variant, baseline);
 }
 
 std::string figures_sentence(const PairedResult& result) {
   const PairedStatistics& s = result.statistics;
   std::string text =
-      fmt::format("After {} the mean paired difference is {} nats a token over {} pair{}",
+      format_text("After {} the mean paired difference is {} nats a token over {} pair{}",
                   tokens_text(result.milestone), signed_number(s.mean), s.pairs, s.pairs == 1 ? "" : "s");
-  text += s.t_interval ? fmt::format(" (95 % t interval {}).", interval_text(s.t_interval))
+  text += s.t_interval ? format_text(" (95 % t interval {}).", interval_text(s.t_interval))
                        : std::string("; one pair has no interval.");
-  text += fmt::format(" The variant's loss is lower in {} of {}{}, its perplexity {} times the baseline's.", s.wins,
-                      s.pairs, s.ties ? fmt::format(" ({} tied)", s.ties) : "", fixed_number(s.perplexity_ratio));
+  text += format_text(" The variant's loss is lower in {} of {}{}, its perplexity {} times the baseline's.", s.wins,
+                      s.pairs, s.ties ? format_text(" ({} tied)", s.ties) : "", fixed_number(s.perplexity_ratio));
   return text;
 }
 
 std::string equal_time_sentence(const PairedResult& result) {
   const PairedStatistics& s = result.equal_time;
   if (s.pairs == 0) return {};
-  std::string text = fmt::format("At equal training time the mean difference is {}", signed_number(s.mean));
-  if (s.t_interval) text += fmt::format(" ({})", interval_text(s.t_interval));
-  return text + fmt::format(", lower in {} of {} pairs.", s.wins, s.pairs);
+  std::string text = format_text("At equal training time the mean difference is {}", signed_number(s.mean));
+  if (s.t_interval) text += format_text(" ({})", interval_text(s.t_interval));
+  return text + format_text(", lower in {} of {} pairs.", s.wins, s.pairs);
 }
 
 std::string rule_sentence(const PairedResult& result, const DecisionRule& rule) {
   const std::string test = rule.test == "t"      ? "paired t test"
                            : rule.test == "sign" ? "sign test"
                                                  : "paired permutation test";
-  std::string text = fmt::format("Rule fixed before the first result: two-sided {} below {}", test, rule.level);
-  if (rule.minimal_difference > 0) text += fmt::format(" and a difference of at least {}", rule.minimal_difference);
-  return text + fmt::format("; here p is {}.", p_value_text(rule_p_value(result.statistics, rule)));
+  std::string text = format_text("Rule fixed before the first result: two-sided {} below {}", test, rule.level);
+  if (rule.minimal_difference > 0) text += format_text(" and a difference of at least {}", rule.minimal_difference);
+  return text + format_text("; here p is {}.", p_value_text(rule_p_value(result.statistics, rule)));
 }
 
 // What the number of pairs forbids to conclude.
@@ -195,7 +196,7 @@ std::string few_pairs_sentence(const PairedResult& result, const DecisionRule& r
   if (n == 1)
     return "One pair says nothing about significance: there is no spread to measure the difference against.";
   if (n < kLeastPairs) {
-    return fmt::format(
+    return format_text(
         "{} pairs say nothing about significance: even {} wins of {} have p = {} by the two-sided sign test, and "
         "five of "
         "five only 0.0625. Run at least {} seeds.",
@@ -203,7 +204,7 @@ std::string few_pairs_sentence(const PairedResult& result, const DecisionRule& r
   }
   if (least < rule.level) return {};
   const std::string fact =
-      fmt::format("With {} pairs the sign and permutation tests cannot fall below p = {}", n, least);
+      format_text("With {} pairs the sign and permutation tests cannot fall below p = {}", n, least);
   return rule.test == "t"
              ? fact + ", so a verdict rests on the t test's assumption that differences are normally distributed."
              : fact + ": this rule cannot show a difference with so few.";
@@ -223,7 +224,7 @@ Verdict judge(const PairedResult& result, const StudyProtocol& protocol) {
     verdict.figures = figures_sentence(result);
     add(equal_time_sentence(result));
   } else {
-    add(fmt::format("No pair of runs has a loss after {} yet.", tokens_text(result.milestone)));
+    add(format_text("No pair of runs has a loss after {} yet.", tokens_text(result.milestone)));
   }
   const bool identical = result.statistics.ties == result.statistics.pairs && result.statistics.pairs > 0;
   if (identical) add("All paired losses are identical: the runs do not differ at all.");
@@ -243,14 +244,14 @@ std::string order_sentence(const StudyAnalysis& analysis, const StudyProtocol& p
     if (summary.milestone == protocol.decision.milestone && summary.mean_loss) order.push_back(&summary);
   }
   const std::string at = tokens_text(protocol.decision.milestone);
-  if (order.empty()) return fmt::format("No run has a validation loss after {} yet.", at);
+  if (order.empty()) return format_text("No run has a validation loss after {} yet.", at);
   std::ranges::stable_sort(order, {}, [](const MilestoneSummary* summary) { return *summary->mean_loss; });
-  std::string text = fmt::format("Mean validation loss after {}, lowest first: ", at);
+  std::string text = format_text("Mean validation loss after {}, lowest first: ", at);
   for (size_t i = 0; i < order.size(); ++i) {
     if (i > 0) text += *order[i]->mean_loss == *order[i - 1]->mean_loss ? " = " : " < ";
-    text += fmt::format("{} {}", order[i]->variant, fixed_number(order[i]->mean_loss));
+    text += format_text("{} {}", order[i]->variant, fixed_number(order[i]->mean_loss));
     if (order[i]->losses.size() < protocol.seeds.size()) {
-      text += fmt::format(" ({} of {} runs)", order[i]->losses.size(), protocol.seeds.size());
+      text += format_text(" ({} of {} runs)", order[i]->losses.size(), protocol.seeds.size());
     }
   }
   return text + ".";
@@ -278,17 +279,17 @@ VariantCost cost_of(const StudyResults& results, const std::string& variant) {
 
 void note_runs(const StudyResults& results, std::vector<std::string>& notes) {
   for (const RunResult& run : results.runs) {
-    const std::string name = fmt::format("{}, seed {}", run.variant, run.seed);
+    const std::string name = format_text("{}, seed {}", run.variant, run.seed);
     if (run.state != RunState::kFinished) {
-      notes.push_back(fmt::format("{}: {}.", name, run.message));
+      notes.push_back(format_text("{}: {}.", name, run.message));
       continue;
     }
     for (int64_t milestone : results.protocol.milestones) {
       const ValidationPoint* point = milestone_point(run, milestone);
       if (!point)
-        notes.push_back(fmt::format("{}: finished, but has no validation at {}.", name, tokens_text(milestone)));
+        notes.push_back(format_text("{}: finished, but has no validation at {}.", name, tokens_text(milestone)));
       if (point && !std::isfinite(point->loss)) {
-        notes.push_back(fmt::format("{}: its validation loss at {} is not finite.", name, tokens_text(milestone)));
+        notes.push_back(format_text("{}: its validation loss at {} is not finite.", name, tokens_text(milestone)));
       }
     }
   }
@@ -304,7 +305,7 @@ void note_mixture(const StudyResults& results, std::string RunResult::*field, co
   }
   if (values.size() < 2) return;
   notes.push_back(
-      fmt::format("The runs come from {} {} ({}): {}.", values.size(), what, fmt::join(values, "; "), consequence));
+      format_text("The runs come from {} {} ({}): {}.", values.size(), what, join_text(values, "; "), consequence));
 }
 
 std::vector<std::string> notes_on(const StudyResults& results, const StudyAnalysis& analysis) {
@@ -318,7 +319,7 @@ std::vector<std::string> notes_on(const StudyResults& results, const StudyAnalys
     }
     for (const SeedDifference& pair : result.pairs) {
       if (pair.reason.empty()) continue;
-      notes.push_back(fmt::format("No pair {} against {} for seed {}: {}.", result.comparison.variant,
+      notes.push_back(format_text("No pair {} against {} for seed {}: {}.", result.comparison.variant,
                                   result.comparison.baseline, pair.seed, pair.reason));
     }
   }
@@ -381,8 +382,8 @@ std::string outcome_name(Outcome outcome) {
 std::string fixed_number(std::optional<double> value, int decimals) {
   if (!value || !std::isfinite(*value)) return "–";
   // Six significant digits of a large number say as much as many decimals, and fit the table.
-  if (std::abs(*value) >= 1e6) return fmt::format("{}{:.3g}", *value < 0 ? "−" : "", std::abs(*value));
-  const std::string digits = fmt::format("{:.{}f}", std::abs(*value), decimals);
+  if (std::abs(*value) >= 1e6) return format_text("{}{:.3g}", *value < 0 ? "−" : "", std::abs(*value));
+  const std::string digits = format_text("{:.{}f}", std::abs(*value), decimals);
   const bool zero = digits.find_first_not_of("0.") == std::string::npos;
   return (*value < 0 && !zero ? "−" : "") + digits;
 }
@@ -395,7 +396,7 @@ std::string signed_number(std::optional<double> value, int decimals) {
 
 std::string p_value_text(std::optional<double> p) {
   if (!p) return "–";
-  return *p < 0.001 ? "below 0.001" : fmt::format("{:.3g}", *p);
+  return *p < 0.001 ? "below 0.001" : format_text("{:.3g}", *p);
 }
 
 std::string interval_text(const std::optional<Interval>& interval) {

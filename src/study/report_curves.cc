@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 
+#include "io/format.h"
 #include "study/charts.h"
 #include "study/report_html.h"
 
@@ -69,7 +70,7 @@ std::vector<ChartLine> curve_lines(const StudyResults& results, bool against_tim
     }
     for (const RunResult& run : results.runs) {
       if (!has_curve(run, variant)) continue;
-      ChartLine seed{fmt::format("{}, seed {}", variant, run.seed), style, true};
+      ChartLine seed{format_text("{}, seed {}", variant, run.seed), style, true};
       for (const ValidationPoint& point : run.validation) {
         seed.points.push_back({against_time ? point.seconds : static_cast<double>(point.tokens), point.loss});
       }
@@ -96,7 +97,7 @@ std::string curve_description(const StudyResults& results) {
   for (const std::string& variant : results.protocol.variants) {
     const std::vector<CurvePoint> curve = mean_curve(results, variant);
     if (curve.empty()) continue;
-    text += fmt::format(" {} ends at {} after {} tokens.", variant, fixed_number(curve.back().loss),
+    text += format_text(" {} ends at {} after {} tokens.", variant, fixed_number(curve.back().loss),
                         tokens_label(curve.back().tokens));
   }
   return text;
@@ -108,7 +109,7 @@ std::string curve_table(const StudyResults& results) {
   for (const std::string& variant : results.protocol.variants) {
     for (const CurvePoint& point : mean_curve(results, variant)) {
       table.rows.push_back({variant, tokens_label(point.tokens), fixed_number(point.seconds, 1),
-                            fixed_number(point.loss), fixed_number(point.spread), fmt::format("{}", point.runs)});
+                            fixed_number(point.loss), fixed_number(point.spread), format_text("{}", point.runs)});
     }
   }
   return table_html(table);
@@ -117,7 +118,7 @@ std::string curve_table(const StudyResults& results) {
 DifferenceChart chart_of(const StudyAnalysis& analysis, const Comparison& comparison, size_t number,
                          const StudyProtocol& protocol) {
   const std::string name = comparison.variant + " − " + comparison.baseline;
-  DifferenceChart chart{{fmt::format("difference-{}", number), name,
+  DifferenceChart chart{{format_text("difference-{}", number), name,
                          "Paired differences of the validation loss by milestone.", "tokens",
                          "difference, nats a token"}};
   for (size_t i = 0; i < protocol.milestones.size(); ++i) {
@@ -128,7 +129,7 @@ DifferenceChart chart_of(const StudyAnalysis& analysis, const Comparison& compar
     }
     group.mean = result.statistics.mean;
     if (const auto& interval = result.statistics.t_interval) group.low = interval->low, group.high = interval->high;
-    chart.text.description += fmt::format(" After {} tokens: mean {}, 95 % interval {}.", group.label,
+    chart.text.description += format_text(" After {} tokens: mean {}, 95 % interval {}.", group.label,
                                           signed_number(group.mean), interval_text(result.statistics.t_interval));
     chart.groups.push_back(std::move(group));
   }
@@ -143,7 +144,7 @@ std::string difference_table(const StudyAnalysis& analysis, const StudyProtocol&
     for (size_t i = 0; i < protocol.seeds.size(); ++i) {
       const SeedDifference &pair = result.pairs[i], &timed = result.equal_time_pairs[i];
       table.rows.push_back({result.comparison.variant + " − " + result.comparison.baseline,
-                            tokens_label(result.milestone), fmt::format("{}", pair.seed),
+                            tokens_label(result.milestone), format_text("{}", pair.seed),
                             fixed_number(pair.variant_loss), fixed_number(pair.baseline_loss),
                             signed_number(pair.difference()), signed_number(timed.difference())});
     }

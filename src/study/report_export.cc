@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "io/format.h"
 #include "study/report.h"
 #include "study/report_analysis.h"
 
@@ -88,7 +89,7 @@ std::string csv_cell(const std::string& text) {
 }
 
 std::string csv_number(const std::optional<double>& value) {
-  return value && std::isfinite(*value) ? fmt::format("{}", *value) : std::string();
+  return value && std::isfinite(*value) ? format_text("{}", *value) : std::string();
 }
 
 struct CsvRow {
@@ -105,13 +106,13 @@ std::string csv_line(const CsvRow& r) {
   const auto bound = [](const std::optional<Interval>& interval, double Interval::*end) {
     return interval ? csv_number((*interval).*end) : std::string();
   };
-  const std::string wins = s.pairs ? fmt::format("{}", s.wins) : std::string();
+  const std::string wins = s.pairs ? format_text("{}", s.wins) : std::string();
   const std::string cells[] = {csv_cell(r.row),
-                               fmt::format("{}", r.milestone),
+                               format_text("{}", r.milestone),
                                csv_cell(r.variant),
                                csv_cell(r.baseline),
                                r.seed,
-                               fmt::format("{}", r.count),
+                               format_text("{}", r.count),
                                csv_number(r.loss),
                                csv_number(r.standard_deviation),
                                csv_number(r.perplexity),
@@ -126,7 +127,7 @@ std::string csv_line(const CsvRow& r) {
                                csv_number(s.sign_flip_test),
                                wins,
                                csv_number(s.perplexity_ratio)};
-  return fmt::format("{}\n", fmt::join(cells, ","));
+  return format_text("{}\n", join_text(cells, ","));
 }
 
 std::string run_rows(const StudyResults& results) {
@@ -135,7 +136,7 @@ std::string run_rows(const StudyResults& results) {
     for (int64_t milestone : results.protocol.milestones) {
       const ValidationPoint* point = run.usable() ? milestone_point(run, milestone) : nullptr;
       if (!point) continue;
-      CsvRow row{"run", run.variant, "", fmt::format("{}", run.seed), milestone, 1};
+      CsvRow row{"run", run.variant, "", format_text("{}", run.seed), milestone, 1};
       row.loss = point->loss, row.perplexity = point->perplexity, row.bits_per_byte = point->bits_per_byte;
       row.seconds = point->seconds, row.flops = point->flops;
       csv += csv_line(row);
@@ -149,7 +150,7 @@ std::string comparison_rows(const PairedResult& result) {
   const auto& [variant, baseline] = result.comparison;
   for (const SeedDifference& pair : result.pairs) {
     if (!pair.reason.empty()) continue;
-    CsvRow row{"pair", variant, baseline, fmt::format("{}", pair.seed), result.milestone, 1};
+    CsvRow row{"pair", variant, baseline, format_text("{}", pair.seed), result.milestone, 1};
     row.loss = pair.variant_loss, row.difference = pair.difference();
     csv += csv_line(row);
   }
@@ -226,16 +227,16 @@ std::string report_csv(const StudyResults& results) {
 
 std::string verdict_text(const StudyResults& results) {
   const StudyAnalysis analysis = analyse(results);
-  std::string text = fmt::format("Study {} ({})\n", results.protocol.name, results.hash);
+  std::string text = format_text("Study {} ({})\n", results.protocol.name, results.hash);
   for (const Verdict& verdict : analysis.verdicts) {
-    text += fmt::format("\n{}.\n", verdict.headline);
-    if (!verdict.figures.empty()) text += fmt::format("  {}\n", verdict.figures);
-    for (const std::string& sentence : verdict.sentences) text += fmt::format("  {}\n", sentence);
+    text += format_text("\n{}.\n", verdict.headline);
+    if (!verdict.figures.empty()) text += format_text("  {}\n", verdict.figures);
+    for (const std::string& sentence : verdict.sentences) text += format_text("  {}\n", sentence);
   }
-  text += fmt::format("\n{}\n", analysis.order);
+  text += format_text("\n{}\n", analysis.order);
   if (!analysis.notes.empty())
-    text += fmt::format("{} note{}:\n", analysis.notes.size(), analysis.notes.size() == 1 ? "" : "s");
-  for (const std::string& note : analysis.notes) text += fmt::format("  {}\n", note);
+    text += format_text("{} note{}:\n", analysis.notes.size(), analysis.notes.size() == 1 ? "" : "s");
+  for (const std::string& note : analysis.notes) text += format_text("  {}\n", note);
   // Names come from files: none of them may send control sequences to the terminal.
   for (char& c : text) {
     if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f) c = '?';

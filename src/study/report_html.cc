@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "io/format.h"
 #include "io/progress.h"
 #include "study/charts.h"
 
@@ -11,21 +12,21 @@ std::string table_html(const Table& table) {
   const std::string caption = escape_html(table.caption);
   // The caption stands outside the scrolling part, or a phone would cut it off. Focusable, so that a keyboard can
   // scroll it.
-  std::string html = fmt::format(
+  std::string html = format_text(
       "<p class=\"caption\">{0}</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
       "aria-label=\"{0}\"><table><thead><tr>",
       caption);
   const auto alignment = [&](size_t column) { return column < table.text_columns ? "" : " class=\"n\""; };
   for (size_t column = 0; column < table.header.size(); ++column) {
-    html += fmt::format("<th scope=\"col\"{}>{}</th>", alignment(column), escape_html(table.header[column]));
+    html += format_text("<th scope=\"col\"{}>{}</th>", alignment(column), escape_html(table.header[column]));
   }
   html += "</tr></thead><tbody>";
   for (const std::vector<std::string>& row : table.rows) {
     html += "<tr>";
     for (size_t column = 0; column < row.size(); ++column) {
       const std::string cell = escape_html(row[column]);
-      html += column == 0 ? fmt::format("<th scope=\"row\"{}>{}</th>", alignment(column), cell)
-                          : fmt::format("<td{}>{}</td>", alignment(column), cell);
+      html += column == 0 ? format_text("<th scope=\"row\"{}>{}</th>", alignment(column), cell)
+                          : format_text("<td{}>{}</td>", alignment(column), cell);
     }
     html += "</tr>";
   }
@@ -33,27 +34,27 @@ std::string table_html(const Table& table) {
 }
 
 std::string details_html(std::string_view summary_text, const std::string& html) {
-  return fmt::format("<details><summary>{}</summary>{}</details>\n", escape_html(summary_text), html);
+  return format_text("<details><summary>{}</summary>{}</details>\n", escape_html(summary_text), html);
 }
 
 std::string paragraph(std::string_view text, std::string_view css_class) {
-  if (css_class.empty()) return fmt::format("<p>{}</p>\n", escape_html(text));
-  return fmt::format("<p class=\"{}\">{}</p>\n", css_class, escape_html(text));
+  if (css_class.empty()) return format_text("<p>{}</p>\n", escape_html(text));
+  return format_text("<p class=\"{}\">{}</p>\n", css_class, escape_html(text));
 }
 
 std::string list_html(const std::vector<std::string>& texts) {
   std::string html = "<ul>";
-  for (const std::string& text : texts) html += fmt::format("<li>{}</li>", escape_html(text));
+  for (const std::string& text : texts) html += format_text("<li>{}</li>", escape_html(text));
   return html + "</ul>\n";
 }
 
 std::string section_html(std::string_view id, std::string_view heading_text, const std::string& html) {
-  return fmt::format("<section id=\"{0}\" aria-labelledby=\"{0}-h\"><h2 id=\"{0}-h\">{1}</h2>\n{2}</section>\n", id,
+  return format_text("<section id=\"{0}\" aria-labelledby=\"{0}-h\"><h2 id=\"{0}-h\">{1}</h2>\n{2}</section>\n", id,
                      escape_html(heading_text), html);
 }
 
 std::string figure_html(const std::string& chart_html, std::string_view caption_text) {
-  return fmt::format("<figure>{}<figcaption>{}</figcaption></figure>\n", chart_html, escape_html(caption_text));
+  return format_text("<figure>{}<figcaption>{}</figcaption></figure>\n", chart_html, escape_html(caption_text));
 }
 
 std::string count_text(double value) {
@@ -65,7 +66,7 @@ std::string bytes_text(double value) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int unit = 0;
   for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
+  return format_text("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
 }
 
 std::string tokens_label(int64_t tokens) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "io/format.h"
 #include "study/charts.h"
 #include "study/report_html.h"
 
@@ -83,7 +84,7 @@ RouteMeans route_means(const StudyResults& results, const std::string& variant) 
 }
 
 std::string map_name(const DepthReadSummary& read) {
-  return read.kind == read.role ? read.kind : fmt::format("{} · {}", read.kind, read.role);
+  return read.kind == read.role ? read.kind : format_text("{} · {}", read.kind, read.role);
 }
 
 // Sources in the order in which they come to be, the running sum last.
@@ -111,16 +112,16 @@ std::string heat_figure(const RouteMeans& means, const std::string& name, double
   std::ranges::copy_if(means.reads, std::back_inserter(reads),
                        [&](const DepthReadSummary& read) { return map_name(read) == name; });
   const std::vector<std::string> columns = source_columns(reads);
-  HeatMap map{{id, fmt::format("{}: {}", means.variant, name),
+  HeatMap map{{id, format_text("{}: {}", means.variant, name),
                "Mean share of each source (columns) in each layer's read (rows)."},
               {},
               columns};
   map.largest = largest;
   for (const DepthReadSummary& read : reads) {
-    map.rows.push_back(read.layer < 0 ? "output" : fmt::format("layer {}", read.layer));
+    map.rows.push_back(read.layer < 0 ? "output" : format_text("layer {}", read.layer));
     map.values.push_back(shares_by_column(read, columns));
   }
-  return fmt::format(
+  return format_text(
       "<figure><figcaption>{}</figcaption><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
       "aria-label=\"{}\">{}</div>"
       "</figure>\n",
@@ -129,7 +130,7 @@ std::string heat_figure(const RouteMeans& means, const std::string& name, double
 
 std::string read_table(const RouteMeans& means, const std::vector<std::string>& columns) {
   Table table{
-      fmt::format("Depth reads of {}: entropy in nats, mean largest share of a token, mean share of each source",
+      format_text("Depth reads of {}: entropy in nats, mean largest share of a token, mean share of each source",
                   means.variant),
       {"site", "role", "entropy", "largest"},
       {},
@@ -151,13 +152,13 @@ std::string variant_maps(const RouteMeans& means, double largest, size_t number)
   for (const DepthReadSummary& read : means.reads) {
     if (std::ranges::find(names, map_name(read)) == names.end()) names.push_back(map_name(read));
   }
-  std::string html = fmt::format("<h3>{}</h3>\n", escape_html(means.variant));
-  html += paragraph(fmt::format("After {} tokens, mean over {} run{}.", tokens_label(means.tokens), means.runs,
+  std::string html = format_text("<h3>{}</h3>\n", escape_html(means.variant));
+  html += paragraph(format_text("After {} tokens, mean over {} run{}.", tokens_label(means.tokens), means.runs,
                                 means.runs == 1 ? "" : "s"),
                     "soft");
   html += "<div class=\"maps\">";
   for (size_t i = 0; i < names.size(); ++i) {
-    html += heat_figure(means, names[i], largest, fmt::format("heat-{}-{}", number, i));
+    html += heat_figure(means, names[i], largest, format_text("heat-{}-{}", number, i));
   }
   return html + "</div>\n" + details_html("The numbers behind these maps", read_table(means, columns));
 }
@@ -165,9 +166,9 @@ std::string variant_maps(const RouteMeans& means, double largest, size_t number)
 std::string heat_scale(double largest) {
   std::string svg = "<svg class=\"heat\" viewBox=\"0 0 168 12\" width=\"168\" height=\"12\" aria-hidden=\"true\">";
   for (int level = 0; level < kHeatLevels; ++level) {
-    svg += fmt::format("<rect class=\"heat{}\" x=\"{}\" y=\"0\" width=\"8\" height=\"12\"/>", level, level * 8);
+    svg += format_text("<rect class=\"heat{}\" x=\"{}\" y=\"0\" width=\"8\" height=\"12\"/>", level, level * 8);
   }
-  return fmt::format("<p class=\"scale\">0 {}</svg>{:.2f} (largest share where there is a choice)</p>\n", svg,
+  return format_text("<p class=\"scale\">0 {}</svg>{:.2f} (largest share where there is a choice)</p>\n", svg,
                      largest);
 }
 
@@ -184,7 +185,7 @@ std::string layer_chart(const std::vector<RouteMeans>& all, std::vector<std::pai
       of_means.points.push_back({static_cast<double>(layer.layer), layer.of_means, true});
     }
     chart.text.description +=
-        fmt::format(" {}: mean over the layers {} per token, {} of the mean distributions.", means.variant,
+        format_text(" {}: mean over the layers {} per token, {} of the mean distributions.", means.variant,
                     fixed_number(means.mean_per_token), fixed_number(means.mean_of_means));
     series.emplace_back(per_token.name, per_token.style);
     series.emplace_back(of_means.name, of_means.style);
@@ -203,7 +204,7 @@ LineChart training_chart(const StudyResults& results, const std::vector<RouteMea
     if (means.divergence.empty()) continue;
     for (const RunResult& run : results.runs) {
       if (run.variant != means.variant || !run.usable()) continue;
-      ChartLine line{fmt::format("{}, seed {}", run.variant, run.seed), style};
+      ChartLine line{format_text("{}, seed {}", run.variant, run.seed), style};
       for (const Diagnostics& point : run.diagnostics) {
         line.points.push_back({static_cast<double>(point.tokens), point.mean_per_token, true});
       }
@@ -221,7 +222,7 @@ std::string divergence_table(const std::vector<RouteMeans>& all) {
               1};
   for (const RouteMeans& means : all) {
     for (const LayerDivergence& layer : means.divergence) {
-      table.rows.push_back({means.variant, fmt::format("{}", layer.layer), fixed_number(layer.per_token),
+      table.rows.push_back({means.variant, format_text("{}", layer.layer), fixed_number(layer.per_token),
                             fixed_number(layer.of_means)});
     }
   }
@@ -282,7 +283,7 @@ std::string divergence_section(const StudyResults& results) {
       "soft");
   for (const RouteMeans& means : all) {
     if (means.divergence.empty()) continue;
-    html += paragraph(fmt::format("{}, mean over the layers: {} per token, {} of the mean distributions.",
+    html += paragraph(format_text("{}, mean over the layers: {} per token, {} of the mean distributions.",
                                   means.variant, fixed_number(means.mean_per_token),
                                   fixed_number(means.mean_of_means)));
   }

@@ -1,6 +1,7 @@
 // The sections made of words and tables: verdict, milestones, costs, runs, configuration, glossary.
 #include <cmath>
 
+#include "io/format.h"
 #include "study/charts.h"
 #include "study/report_html.h"
 
@@ -26,21 +27,21 @@ Tone tone_of(Outcome outcome) {
 }
 
 std::string fact(std::string_view name, const std::string& value) {
-  return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", escape_html(name), escape_html(value));
+  return format_text("<div><dt>{}</dt><dd>{}</dd></div>", escape_html(name), escape_html(value));
 }
 
 std::string verdict_card(const Verdict& verdict, const PairedResult& result) {
   const Tone tone = tone_of(verdict.outcome);
   const PairedStatistics& s = result.statistics;
-  std::string html = fmt::format(
+  std::string html = format_text(
       "<article class=\"verdict {}\"><span class=\"badge\"><span aria-hidden=\"true\">{}</span> "
       "{}</span><h3>{}</h3>",
       tone.css_class, tone.sign, outcome_name(verdict.outcome), escape_html(verdict.headline));
   if (s.pairs > 0) {
     html += "<dl class=\"facts\">" + fact("mean difference, nats", signed_number(s.mean));
     html += fact("95 % t interval", s.t_interval ? interval_text(s.t_interval) : "none: one pair");
-    html += fact("lower loss in", fmt::format("{} of {} pairs", s.wins, s.pairs));
-    html += fact("perplexity", fmt::format("× {}", fixed_number(s.perplexity_ratio))) + "</dl>";
+    html += fact("lower loss in", format_text("{} of {} pairs", s.wins, s.pairs));
+    html += fact("perplexity", format_text("× {}", fixed_number(s.perplexity_ratio))) + "</dl>";
   }
   for (const std::string& sentence : verdict.sentences) html += paragraph(sentence);
   return html + "</article>\n";
@@ -53,11 +54,11 @@ const PairedResult& at_decision(const StudyAnalysis& analysis, size_t comparison
 }
 
 Table loss_table(const StudyAnalysis& analysis, int64_t milestone, const StudyProtocol& protocol) {
-  Table table{fmt::format("Validation after {} tokens, over the seeds", tokens_label(milestone)),
+  Table table{format_text("Validation after {} tokens, over the seeds", tokens_label(milestone)),
               {"variant", "runs", "mean loss", "sd", "perplexity", "bits per byte"}};
   for (const std::string& variant : protocol.variants) {
     const MilestoneSummary& s = analysis.summary(milestone, variant);
-    table.rows.push_back({variant, fmt::format("{} of {}", s.losses.size(), protocol.seeds.size()),
+    table.rows.push_back({variant, format_text("{} of {}", s.losses.size(), protocol.seeds.size()),
                           fixed_number(s.mean_loss), fixed_number(s.standard_deviation),
                           fixed_number(s.perplexity, 3), fixed_number(s.bits_per_byte)});
   }
@@ -71,8 +72,8 @@ Table paired_table(const StudyAnalysis& analysis, int64_t milestone) {
     if (result.milestone != milestone) continue;
     const PairedStatistics& s = result.statistics;
     table.rows.push_back({result.comparison.variant + " − " + result.comparison.baseline,
-                          fmt::format("{}", s.pairs), signed_number(s.mean), interval_text(s.t_interval),
-                          p_value_text(s.sign_test), s.pairs ? fmt::format("{} of {}", s.wins, s.pairs) : "–"});
+                          format_text("{}", s.pairs), signed_number(s.mean), interval_text(s.t_interval),
+                          p_value_text(s.sign_test), s.pairs ? format_text("{} of {}", s.wins, s.pairs) : "–"});
   }
   return table;
 }
@@ -88,7 +89,7 @@ Table further_table(const StudyAnalysis& analysis, int64_t milestone) {
                           fixed_number(s.standard_deviation), interval_text(s.bootstrap), p_value_text(s.t_test),
                           p_value_text(s.sign_flip_test), fixed_number(s.perplexity_ratio),
                           signed_number(s.effect, 2), signed_number(t.mean), interval_text(t.t_interval),
-                          t.pairs ? fmt::format("{} of {}", t.wins, t.pairs) : "–"});
+                          t.pairs ? format_text("{} of {}", t.wins, t.pairs) : "–"});
   }
   return table;
 }
@@ -102,11 +103,11 @@ std::string test_split(const StudyResults& results) {
     for (const RunResult& run : results.runs) {
       if (run.variant != variant || !run.usable() || !run.test) continue;
       if (std::isfinite(run.test->loss)) losses.push_back(run.test->loss);
-      runs.rows.push_back({variant, fmt::format("{}", run.seed), fixed_number(run.test->loss),
+      runs.rows.push_back({variant, format_text("{}", run.seed), fixed_number(run.test->loss),
                            fixed_number(run.test->perplexity, 3), fixed_number(run.test->bits_per_byte)});
     }
     if (losses.empty()) continue;
-    means.rows.push_back({variant, fmt::format("{} of {}", losses.size(), results.protocol.seeds.size()),
+    means.rows.push_back({variant, format_text("{} of {}", losses.size(), results.protocol.seeds.size()),
                           fixed_number(mean(losses)), fixed_number(standard_deviation(losses)),
                           fixed_number(std::exp(mean(losses)), 3)});
   }
@@ -118,7 +119,7 @@ std::string test_split(const StudyResults& results) {
 // "119.80 M (× 1.000)": the value and its ratio to the first variant's.
 std::string relative(const std::string& text, double value, double first) {
   if (text == "–" || !(first > 0) || !std::isfinite(value)) return text;
-  return fmt::format("{} (× {:.3f})", text, value / first);
+  return format_text("{} (× {:.3f})", text, value / first);
 }
 
 std::string tokens_reached(const RunResult& run) {
@@ -144,10 +145,10 @@ std::string verdict_section(const StudyResults& results, const StudyAnalysis& an
   }
   html += "</div>\n" + paragraph(analysis.order);
   if (analysis.notes.empty()) return html;
-  return html + fmt::format("<p class=\"callout\">{} – <a href=\"#runs\">see Runs</a>.</p>\n",
+  return html + format_text("<p class=\"callout\">{} – <a href=\"#runs\">see Runs</a>.</p>\n",
                             analysis.notes.size() == 1
                                 ? "One thing to keep in mind"
-                                : fmt::format("{} things to keep in mind", analysis.notes.size()));
+                                : format_text("{} things to keep in mind", analysis.notes.size()));
 }
 
 std::string milestone_section(const StudyResults& results, const StudyAnalysis& analysis) {
@@ -158,7 +159,7 @@ std::string milestone_section(const StudyResults& results, const StudyAnalysis& 
       "within a seed, so what a seed does to both variants cancels.",
       "soft");
   for (int64_t milestone : protocol.milestones) {
-    html += fmt::format("<h3>{} tokens{}</h3>\n", tokens_label(milestone),
+    html += format_text("<h3>{} tokens{}</h3>\n", tokens_label(milestone),
                         milestone == protocol.decision.milestone ? " – decides" : "");
     html += table_html(loss_table(analysis, milestone, protocol));
     if (analysis.comparisons.empty()) continue;
@@ -171,7 +172,7 @@ std::string milestone_section(const StudyResults& results, const StudyAnalysis& 
 
 std::string cost_section(const StudyAnalysis& analysis) {
   const VariantCost& first = analysis.costs.front();
-  Table table{fmt::format("What each variant costs; in brackets relative to {}", first.variant),
+  Table table{format_text("What each variant costs; in brackets relative to {}", first.variant),
               {"variant", "parameters", "without embedding", "FLOPs per token", "residual path per token",
                "tokens/s", "peak memory"}};
   for (const VariantCost& c : analysis.costs) {
@@ -203,12 +204,12 @@ std::string run_section(const StudyResults& results, const StudyAnalysis& analys
               {},
               10};
   for (const RunResult& run : results.runs) {
-    table.rows.push_back({run.variant, fmt::format("{}", run.seed), run_state_name(run.state), tokens_reached(run),
+    table.rows.push_back({run.variant, format_text("{}", run.seed), run_state_name(run.state), tokens_reached(run),
                           dash_if_empty(run.config_hash), dash_if_empty(run.data_hash),
                           dash_if_empty(run.torch_version), dash_if_empty(run.depthroute_version),
-                          run.threads ? fmt::format("{}", run.threads) : "–", dash_if_empty(run.machine)});
+                          run.threads ? format_text("{}", run.threads) : "–", dash_if_empty(run.machine)});
   }
-  return html + details_html(fmt::format("All {} runs with their hashes", results.runs.size()), table_html(table));
+  return html + details_html(format_text("All {} runs with their hashes", results.runs.size()), table_html(table));
 }
 
 std::string configuration_section(const StudyResults& results) {
@@ -216,14 +217,14 @@ std::string configuration_section(const StudyResults& results) {
       "The protocol was frozen under this hash before the first result; a run of another protocol is refused. "
       "The same protocol with the same data hash, on the same versions and number of threads, gives the same runs.",
       "soft");
-  html += fmt::format("<p>Protocol hash <code>{}</code></p>\n", escape_html(results.hash));
+  html += format_text("<p>Protocol hash <code>{}</code></p>\n", escape_html(results.hash));
   html += details_html("Protocol",
-                       fmt::format("<pre tabindex=\"0\">{}</pre>", escape_html(results.protocol_json.dump(2))));
+                       format_text("<pre tabindex=\"0\">{}</pre>", escape_html(results.protocol_json.dump(2))));
   for (const std::string& variant : results.protocol.variants) {
     for (const RunResult& run : results.runs) {
       if (run.variant != variant || !run.usable() || run.config.empty()) continue;
-      html += details_html(fmt::format("Configuration of {} (seed {})", variant, run.seed),
-                           fmt::format("<pre tabindex=\"0\">{}</pre>", escape_html(run.config.dump(2))));
+      html += details_html(format_text("Configuration of {} (seed {})", variant, run.seed),
+                           format_text("<pre tabindex=\"0\">{}</pre>", escape_html(run.config.dump(2))));
       break;
     }
   }
@@ -265,7 +266,7 @@ std::string glossary_section() {
   };
   std::string html = "<dl class=\"terms\">";
   for (const auto& [term, meaning] : terms)
-    html += fmt::format("<dt>{}</dt><dd>{}</dd>", escape_html(term), escape_html(meaning));
+    html += format_text("<dt>{}</dt><dd>{}</dd>", escape_html(term), escape_html(meaning));
   return html + "</dl>\n";
 }
 

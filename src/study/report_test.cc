@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "io/format.h"
 #include "study/report_analysis.h"
 #include "study/report_test_study.h"
 
@@ -272,7 +273,7 @@ TEST(ReportCsv, EveryRowHasTheHeadersColumns) {
   }
   EXPECT_EQ(rows, (std::map<std::string, int>{{"run", 12}, {"mean", 6}, {"pair", 8}, {"comparison", 4}}));
   const double difference = loss_at("rd_attnres", 2, 1000) - loss_at("block_attnres", 2, 1000);
-  EXPECT_NE(csv.find(fmt::format(",{},", difference)), std::string::npos);
+  EXPECT_NE(csv.find(format_text(",{},", difference)), std::string::npos);
 }
 
 TEST(ReportCsv, QuotesNamesWithCommas) {

@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "io/format.h"
+
 namespace depthroute {
 namespace {
 
@@ -151,7 +153,7 @@ ValidationPoint read_validation(const Json& event, const std::string& where) {
 
 DepthReadSummary read_depth_read(const Json& json, const std::string& where) {
   DepthReadSummary read{json_get<std::string>(json, "site", where), json_get<std::string>(json, "kind", where),
-                 json_get<std::string>(json, "role", where)};
+                        json_get<std::string>(json, "role", where)};
   const bool layered = read.kind != "output" && json.contains("layer") && json["layer"] != -1;
   if (layered) read.layer = count_or(json, "layer", -1, where);
   read.sources = json_get<std::vector<std::string>>(json, "sources", where);
@@ -200,7 +202,7 @@ void apply_end(const Json& end, int64_t total_tokens, const std::string& where, 
   if (reason != "stopped" && reason != "non_finite") fail_input("{}: end reason '{}' is unknown", where, reason);
   run.state = reason == "stopped" ? RunState::kStopped : RunState::kNonFinite;
   const std::string said = run.message.empty() ? "" : ": " + run.message;
-  run.message = fmt::format("{} at step {} ({} of {} tokens){}",
+  run.message = format_text("{} at step {} ({} of {} tokens){}",
                             run.state == RunState::kStopped ? "stopped" : "the loss was not finite", step, tokens,
                             total_tokens, said);
 }
@@ -248,7 +250,7 @@ void read_metrics(const fs::path& path, int64_t total_tokens, RunResult& run) {
   const int64_t reached = std::max(run.train.empty() ? 0 : run.train.back().tokens,
                                    run.validation.empty() ? 0 : run.validation.back().tokens);
   run.message =
-      fmt::format("no end in its metrics: running or killed, {} of {} tokens so far", reached, total_tokens);
+      format_text("no end in its metrics: running or killed, {} of {} tokens so far", reached, total_tokens);
 }
 
 void read_test(const fs::path& path, RunResult& run) {
@@ -273,7 +275,7 @@ RunResult read_run(const fs::path& folder, const std::string& variant, int64_t s
     read_description(folder / "run.json", run);
     if (run.study_hash != study.hash) {
       run.state = RunState::kForeign;
-      run.message = fmt::format("refused: it belongs to the study with hash {}, this one's is {}", run.study_hash,
+      run.message = format_text("refused: it belongs to the study with hash {}, this one's is {}", run.study_hash,
                                 study.hash);
       return run;
     }
@@ -313,7 +315,7 @@ StudyResults read_study(const fs::path& folder) {
   study.protocol = read_protocol(study.protocol_json, where);
   for (const std::string& variant : study.protocol.variants) {
     for (int64_t seed : study.protocol.seeds) {
-      const fs::path run_folder = folder / "runs" / fmt::format("{}-seed{}", variant, seed);
+      const fs::path run_folder = folder / "runs" / format_text("{}-seed{}", variant, seed);
       study.runs.push_back(read_run(run_folder, variant, seed, study));
     }
   }

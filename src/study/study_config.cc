@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "io/format.h"
+
 namespace depthroute {
 namespace {
 
@@ -53,17 +55,19 @@ Json read_decision(Config table, const TrainConfig& train) {
     fail_input("{}: unknown test '{}', expected t, sign or permutation", table.where("test"), test);
   }
   Json decision = json_object({{"metric", "validation_loss"},
-                   {"milestone", milestone},
-                   {"minimal_difference", table.number_between("minimal_difference", 0, 0, 100)},
-                   {"test", test},
-                   {"level", table.number_between("level", 0.05, 1e-9, 0.5)}});
+                               {"milestone", milestone},
+                               {"minimal_difference", table.number_between("minimal_difference", 0, 0, 100)},
+                               {"test", test},
+                               {"level", table.number_between("level", 0.05, 1e-9, 0.5)}});
   table.finish();
   return decision;
 }
 
 }  // namespace
 
-std::string StudyRun::name() const { return fmt::format("{}-seed{}", variant, config.seed); }
+std::string StudyRun::name() const {
+  return format_text("{}-seed{}", variant, config.seed);
+}
 
 StudyConfig read_study_config(Config& config) {
   StudyConfig study;
@@ -89,20 +93,21 @@ StudyConfig read_study_config(Config& config) {
   }
   Json canonical = run_config_to_json(study.runs[0].config);
   Json model_variants = Json::object();
-  for (size_t v = 0; v < variants.size(); ++v) model_variants[variants[v]] = model_config_to_json(models[v])["depthroute"];
+  for (size_t v = 0; v < variants.size(); ++v)
+    model_variants[variants[v]] = model_config_to_json(models[v])["depthroute"];
   Json model = canonical["model"];
   for (const char* key : {"architectures", "model_type", "depthroute"}) model.erase(key);
   study.protocol = json_object({{"name", study.name},
-                    {"variants", variants},
-                    {"seeds", seeds},
-                    {"total_tokens", train.tokens},
-                    {"milestones", train.milestones},
-                    {"comparisons", comparisons},
-                    {"decision", decision},
-                    {"model", model},
-                    {"residual", model_variants},
-                    {"train", canonical["train"]},
-                    {"data", canonical["data"]}});
+                                {"variants", variants},
+                                {"seeds", seeds},
+                                {"total_tokens", train.tokens},
+                                {"milestones", train.milestones},
+                                {"comparisons", comparisons},
+                                {"decision", decision},
+                                {"model", model},
+                                {"residual", model_variants},
+                                {"train", canonical["train"]},
+                                {"data", canonical["data"]}});
   study.hash = config_hash(study.protocol);
   return study;
 }

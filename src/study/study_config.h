@@ -1,4 +1,5 @@
-// A study: matched runs of several variants over several seeds, frozen before the first result. One TOML file describes it:
+// A study: matched runs of several variants over several seeds, frozen before the first result. One TOML file
+// describes it:
 //
 //   name = "quickstart"
 //   variants = ["standard", "block_attnres", "rd_attnres"]

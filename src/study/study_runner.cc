@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "io/file.h"
+#include "io/format.h"
 #include "io/signals.h"
 #include "study/diagnostics.h"
 #include "train/checkpoint.h"
@@ -22,18 +23,22 @@ void freeze(const StudyConfig& study, const fs::path& folder) {
     return;
   }
   Json known = read_json(path);
-  std::string where = fmt::format("'{}'", path.string());
+  std::string where = format_text("'{}'", path.string());
   std::vector<std::string> keys = differing_keys(json_get<Json>(known, "protocol", where), study.protocol);
   if (!keys.empty()) {
-    fail_input("{} was frozen with other values of {}: a protocol does not change after its start; use another --out for a new study",
-               where, fmt::join(keys, ", "));
+    fail_input(
+        "{} was frozen with other values of {}: a protocol does not change after its start; use another --out for "
+        "a new study",
+        where, join_text(keys, ", "));
   }
-  if (json_get<std::string>(known, "hash", where) != study.hash) fail_input("{}: its hash is not that of its protocol", where);
+  if (json_get<std::string>(known, "hash", where) != study.hash)
+    fail_input("{}: its hash is not that of its protocol", where);
 }
 
-// One run; false where it failed. A run that fails leaves the others alone: its error is shown, and the report will name it.
+// One run; false where it failed. A run that fails leaves the others alone: its error is shown, and the report will
+// name it.
 bool train_one(const StudyConfig& study, const StudyRun& run, const fs::path& folder, StudyOutcome& outcome) {
-  TrainingOptions options{.label = fmt::format("[{}/{}] {}", run.index + 1, study.runs.size(), run.name()),
+  TrainingOptions options{.label = format_text("[{}/{}] {}", run.index + 1, study.runs.size(), run.name()),
                           .variant = run.variant,
                           .study_hash = study.hash,
                           .diagnostics = milestone_diagnostics()};
@@ -55,7 +60,8 @@ void evaluate_run(const fs::path& run_folder) {
   fs::path checkpoint = find_checkpoint(run_folder);
   verify_checkpoint(checkpoint);
   Transformer model = load_model(checkpoint);
-  TokenDataset data = TokenDataset::open(json_get<std::string>(config["data"], "folder", run_folder.string()), Split::kTest);
+  TokenDataset data =
+      TokenDataset::open(json_get<std::string>(config["data"], "folder", run_folder.string()), Split::kTest);
   auto windows = json_get<int64_t>(config["train"], "micro_batch_windows", run_folder.string());
   Json result = evaluation_to_json(evaluate(model, data, windows));
   result["checkpoint"] = checkpoint.filename().string();
@@ -81,7 +87,8 @@ StudyOutcome run_study(const StudyConfig& study, const fs::path& folder, std::op
 void evaluate_test_split(const fs::path& study_folder) {
   std::error_code error;
   std::vector<fs::path> folders;
-  for (const fs::directory_entry& item : fs::directory_iterator(study_folder / "runs", error)) folders.push_back(item.path());
+  for (const fs::directory_entry& item : fs::directory_iterator(study_folder / "runs", error))
+    folders.push_back(item.path());
   std::sort(folders.begin(), folders.end());
   for (const fs::path& folder : folders) {
     try {

@@ -1,4 +1,5 @@
-// The batches of a run: windows of context + 1 tokens, read in an order that depends on the seed alone, whatever the variant, the
+// The batches of a run: windows of context + 1 tokens, read in an order that depends on the seed alone, whatever
+// the variant, the
 // micro-batch size or the number of processes.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -16,7 +17,8 @@ struct Batch {
   at::Tensor token_ids, targets;  // [windows, context] int64; targets are the tokens one later
 };
 
-// Windows do not overlap: window w holds the tokens [w * context, (w + 1) * context], its last token being the next one's first.
+// Windows do not overlap: window w holds the tokens [w * context, (w + 1) * context], its last token being the next
+// one's first.
 int64_t window_count(const TokenDataset& data, int64_t context);
 Batch read_windows(const TokenDataset& data, const std::vector<int64_t>& windows, int64_t context);
 

@@ -7,6 +7,7 @@
 
 #include "io/checksum.h"
 #include "io/file.h"
+#include "io/format.h"
 #include "io/safetensors.h"
 #include "model/tensor_file.h"
 
@@ -29,7 +30,8 @@ std::map<std::string, SafetensorsEntry> entries_of(const std::map<std::string, a
 
 void check_names(const SafetensorsFile& file, const std::map<std::string, at::Tensor>& expected) {
   for (const auto& [name, entry] : file.entries()) {
-    if (!expected.contains(name)) fail_input("'{}': tensor '{}' does not belong to this model", file.path().string(), name);
+    if (!expected.contains(name))
+      fail_input("'{}': tensor '{}' does not belong to this model", file.path().string(), name);
   }
 }
 
@@ -39,18 +41,22 @@ void fill(const SafetensorsFile& file, const std::map<std::string, at::Tensor>& 
   for (const auto& [name, tensor] : tensors) {
     at::Tensor stored = read_tensor(file, name);
     if (stored.sizes() != tensor.sizes() || stored.scalar_type() != tensor.scalar_type()) {
-      fail_input("'{}': tensor '{}' is {} [{}], expected {} [{}]", file.path().string(), name, c10::toString(stored.scalar_type()),
-                 fmt::join(stored.sizes(), ", "), c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+      fail_input("'{}': tensor '{}' is {} [{}], expected {} [{}]", file.path().string(), name,
+                 c10::toString(stored.scalar_type()), join_text(stored.sizes(), ", "),
+                 c10::toString(tensor.scalar_type()), join_text(tensor.sizes(), ", "));
     }
     tensor.copy_(stored);
   }
 }
 
-bool is_checkpoint(const fs::path& folder) { return fs::exists(folder / kStateFile) && fs::exists(folder / kModelFile); }
+bool is_checkpoint(const fs::path& folder) {
+  return fs::exists(folder / kStateFile) && fs::exists(folder / kModelFile);
+}
 
 }  // namespace
 
-void write_checkpoint(const fs::path& folder, const Transformer& model, const AdamW& optimizer, const TrainingState& state) {
+void write_checkpoint(const fs::path& folder, const Transformer& model, const AdamW& optimizer,
+                      const TrainingState& state) {
   make_folder(folder.parent_path());
   AtomicFolder target(folder);
   std::map<std::string, at::Tensor> weights;
@@ -77,7 +83,7 @@ void write_checkpoint(const fs::path& folder, const Transformer& model, const Ad
 void verify_checkpoint(const fs::path& folder) {
   Json checksums = read_json(folder / kChecksumFile);
   for (const char* file : {kModelFile, kOptimizerFile, kConfigFile, kStateFile}) {
-    auto expected = json_get<std::string>(checksums, file, fmt::format("'{}'", (folder / kChecksumFile).string()));
+    auto expected = json_get<std::string>(checksums, file, format_text("'{}'", (folder / kChecksumFile).string()));
     if (file_checksum(folder / file) != expected) {
       fail_input("'{}' is damaged: its checksum is not the one in {}", (folder / file).string(), kChecksumFile);
     }
@@ -86,7 +92,7 @@ void verify_checkpoint(const fs::path& folder) {
 
 Transformer load_model(const fs::path& folder) {
   fs::path config_path = folder / kConfigFile;
-  ModelConfig config = model_config_from_json(read_json(config_path), fmt::format("'{}'", config_path.string()));
+  ModelConfig config = model_config_from_json(read_json(config_path), format_text("'{}'", config_path.string()));
   SafetensorsFile file(folder / kModelFile);
   std::map<std::string, at::Tensor> tensors;
   ParameterStore parameters;
@@ -99,12 +105,14 @@ Transformer load_model(const fs::path& folder) {
   return {config, std::move(parameters)};
 }
 
-void load_optimizer(const fs::path& folder, AdamW& optimizer) { fill(SafetensorsFile(folder / kOptimizerFile), optimizer.state()); }
+void load_optimizer(const fs::path& folder, AdamW& optimizer) {
+  fill(SafetensorsFile(folder / kOptimizerFile), optimizer.state());
+}
 
 TrainingState load_training_state(const fs::path& folder) {
   fs::path path = folder / kStateFile;
   Json json = read_json(path);
-  std::string where = fmt::format("'{}'", path.string());
+  std::string where = format_text("'{}'", path.string());
   return {.step = json_get<int64_t>(json, "step", where),
           .tokens = json_get<int64_t>(json, "tokens", where),
           .seconds = json_get<double>(json, "seconds", where),
@@ -124,7 +132,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {
 }
 
 fs::path checkpoint_folder(const fs::path& run_folder, int64_t step) {
-  return run_folder / "checkpoints" / fmt::format("{}{:09}", kStepPrefix, step);
+  return run_folder / "checkpoints" / format_text("{}{:09}", kStepPrefix, step);
 }
 
 fs::path find_checkpoint(const fs::path& path) {

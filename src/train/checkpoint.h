@@ -25,7 +25,8 @@ struct TrainingState {
   std::string config_hash, data_hash;
 };
 
-void write_checkpoint(const std::filesystem::path& folder, const Transformer& model, const AdamW& optimizer, const TrainingState& state);
+void write_checkpoint(const std::filesystem::path& folder, const Transformer& model, const AdamW& optimizer,
+                      const TrainingState& state);
 
 // InputError, naming the file, where one is missing, truncated or changed.
 void verify_checkpoint(const std::filesystem::path& folder);
@@ -38,7 +39,8 @@ TrainingState load_training_state(const std::filesystem::path& folder);
 // Folders of a run's checkpoints by ascending step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run_folder);
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run_folder, int64_t step);
-// `path` itself if it is a checkpoint, or the newest checkpoint of the run folder `path`. InputError where there is none.
+// `path` itself if it is a checkpoint, or the newest checkpoint of the run folder `path`. InputError where there is
+// none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 // Removes all but the newest two and the milestones.
 void remove_old_checkpoints(const std::filesystem::path& run_folder);

@@ -1,6 +1,7 @@
 #include "train/evaluate.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 #include <numbers>
@@ -9,7 +10,9 @@
 
 namespace depthroute {
 
-double Evaluation::perplexity() const { return std::exp(loss); }
+double Evaluation::perplexity() const {
+  return std::exp(loss);
+}
 
 Evaluation evaluate(const Transformer& model, const TokenDataset& data, int64_t batch_windows,
                     const std::function<void(int64_t)>& on_progress) {

@@ -17,7 +17,8 @@ struct Evaluation {
   double perplexity() const;
 };
 
-// Every token of the split but the first is a target once: windows of the model's context that do not overlap, the last one shorter.
+// Every token of the split but the first is a target once: windows of the model's context that do not overlap, the
+// last one shorter.
 // `batch_windows` windows at a time; it bounds the memory. `on_progress` sees the number of targets done.
 Evaluation evaluate(const Transformer& model, const TokenDataset& data, int64_t batch_windows,
                     const std::function<void(int64_t)>& on_progress = {});

@@ -4,7 +4,9 @@
 
 namespace depthroute {
 
-void Metrics::add(const Json& event) const { append_line(path_, event.dump()); }
+void Metrics::add(const Json& event) const {
+  append_line(path_, event.dump());
+}
 
 void Metrics::sync() const {
   if (std::filesystem::exists(path_)) sync_file(path_);
@@ -15,7 +17,8 @@ void Metrics::rewind(int64_t step) const {
   std::string kept;
   for (const Json& event : read_json_lines(path_)) {
     auto kind = json_get<std::string>(event, "event", path_.string());
-    if (kind != "end" && kind != "memory" && json_get<int64_t>(event, "step", path_.string()) <= step) kept += event.dump() + "\n";
+    if (kind != "end" && kind != "memory" && json_get<int64_t>(event, "step", path_.string()) <= step)
+      kept += event.dump() + "\n";
   }
   write_file(path_, kept);
 }
@@ -23,7 +26,8 @@ void Metrics::rewind(int64_t step) const {
 bool Metrics::finished() const {
   if (!std::filesystem::exists(path_)) return false;
   std::vector<Json> events = read_json_lines(path_);
-  return !events.empty() && events.back().value("event", "") == "end" && events.back().value("reason", "") == "finished";
+  return !events.empty() && events.back().value("event", "") == "end" &&
+         events.back().value("reason", "") == "finished";
 }
 
 }  // namespace depthroute

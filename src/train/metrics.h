@@ -1,4 +1,5 @@
-// metrics.jsonl: one event a line. What a run measures is the same at every run, times aside; see docs/file_formats.md for the events.
+// metrics.jsonl: one event a line. What a run measures is the same at every run, times aside; see
+// docs/file_formats.md for the events.
 #pragma once
 #include <filesystem>
 #include <string>

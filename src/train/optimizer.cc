@@ -1,6 +1,7 @@
 #include "train/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace depthroute {
 
@@ -26,8 +27,9 @@ void AdamW::step(double learning_rate) {
     for (const at::Tensor& parameter : group.parameters) {
       gradients.push_back(parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter));
     }
-    at::_fused_adamw_(group.parameters, gradients, group.averages, group.squares, {}, group.steps, learning_rate, config_.beta1,
-                      config_.beta2, group.weight_decay, config_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+    at::_fused_adamw_(group.parameters, gradients, group.averages, group.squares, {}, group.steps, learning_rate,
+                      config_.beta1, config_.beta2, group.weight_decay, config_.epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false);
   }
 }
 

@@ -1,4 +1,5 @@
-// AdamW with decoupled weight decay on matrices only (Loshchilov and Hutter, arXiv 1711.05101), by LibTorch's fused kernel.
+// AdamW with decoupled weight decay on matrices only (Loshchilov and Hutter, arXiv 1711.05101), by LibTorch's fused
+// kernel.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,7 +16,8 @@ class AdamW {
  public:
   AdamW(const ParameterStore& parameters, const TrainConfig& config);
 
-  // One update from the parameters' gradients; a parameter without a gradient counts as having zeros, so that weight decay and moments
+  // One update from the parameters' gradients; a parameter without a gradient counts as having zeros, so that
+  // weight decay and moments
   // do not depend on what a variant happens to use. Returns nothing; gradients are left as they are.
   void step(double learning_rate);
 
@@ -34,7 +36,8 @@ class AdamW {
   at::Tensor step_;
 };
 
-// The Euclidean norm over all gradients, which are scaled down to `limit` where the norm exceeds it (0: never). Returns the norm before.
+// The Euclidean norm over all gradients, which are scaled down to `limit` where the norm exceeds it (0: never).
+// Returns the norm before.
 double clip_gradients(const ParameterStore& parameters, double limit);
 
 }  // namespace depthroute

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "io/checksum.h"
+#include "io/format.h"
 #include "io/text.h"
 
 namespace depthroute {
@@ -39,7 +40,8 @@ void read_residual_config(Config table, ModelConfig& model, const std::string& v
   std::string name = table.string("variant", "standard");
   model.residual = named_residual_config(variant.empty() ? name : variant, model.layers);
   ResidualConfig& residual = model.residual;
-  // Settings of depth reads are taken note of, and left aside, for a variant that has none: in a study they hold for all variants.
+  // Settings of depth reads are taken note of, and left aside, for a variant that has none: in a study they hold
+  // for all variants.
   std::string attention_routes = table.string("attention_routes", join_roles(residual.attention_roles));
   std::string mlp_routes = table.string("mlp_routes", join_roles(residual.mlp_roles));
   std::string control = table.string("control", control_name(residual.control));
@@ -47,8 +49,10 @@ void read_residual_config(Config table, ModelConfig& model, const std::string& v
   int64_t heads = table.integer_between("depth_heads", residual.depth_heads, 1, model.width);
   if (table.has("blocks")) {
     int64_t blocks = table.integer_between("blocks", 0, 1, model.layers);
-    if (table.has("layers_per_block")) fail_input("{}: give either blocks or layers_per_block", table.where("blocks"));
-    if (model.layers % blocks != 0) fail_input("{}: {} layers are not divided by {}", table.where("blocks"), model.layers, blocks);
+    if (table.has("layers_per_block"))
+      fail_input("{}: give either blocks or layers_per_block", table.where("blocks"));
+    if (model.layers % blocks != 0)
+      fail_input("{}: {} layers are not divided by {}", table.where("blocks"), model.layers, blocks);
     layers_per_block = model.layers / blocks;
   }
   table.finish();
@@ -85,7 +89,8 @@ TrainConfig read_train_config(Config table, int64_t context) {
   TrainConfig train;
   train.tokens = table.integer_between("tokens", table.integer("tokens"), 1, kMaxTokens);
   train.batch_windows = table.integer_between("batch_windows", table.integer("batch_windows"), 1, kMaxWindows);
-  train.micro_batch_windows = table.integer_between("micro_batch_windows", train.batch_windows, 1, train.batch_windows);
+  train.micro_batch_windows =
+      table.integer_between("micro_batch_windows", train.batch_windows, 1, train.batch_windows);
   train.learning_rate = table.number_between("learning_rate", table.number("learning_rate"), 0, 100);
   std::string schedule = table.string("schedule", "cosine");
   if (schedule == "wsd") {
@@ -97,10 +102,12 @@ TrainConfig read_train_config(Config table, int64_t context) {
   int64_t steps = train.steps(context);
   train.warmup_steps = table.integer_between("warmup_steps", 0, 0, kMaxSteps);
   if (train.warmup_steps >= steps) {
-    fail_input("{}: {} warm-up steps leave nothing of the run's {}", table.where("warmup_steps"), train.warmup_steps, steps);
+    fail_input("{}: {} warm-up steps leave nothing of the run's {}", table.where("warmup_steps"),
+               train.warmup_steps, steps);
   }
   train.decay_fraction = table.number_between("decay_fraction", train.decay_fraction, 0, 1);
-  train.final_learning_rate_fraction = table.number_between("final_learning_rate_fraction", train.final_learning_rate_fraction, 0, 1);
+  train.final_learning_rate_fraction =
+      table.number_between("final_learning_rate_fraction", train.final_learning_rate_fraction, 0, 1);
   train.weight_decay = table.number_between("weight_decay", train.weight_decay, 0, 100);
   train.beta1 = table.number_between("beta1", train.beta1, 0, 0.9999999);
   train.beta2 = table.number_between("beta2", train.beta2, 0, 0.9999999);
@@ -177,7 +184,7 @@ std::vector<std::string> differing_keys(const Json& a, const Json& b) {
 
 std::string config_hash(const Json& canonical) {
   std::string text;
-  for (const auto& [key, value] : result_keys(canonical)) text += fmt::format("{} = {}\n", key, value.dump());
+  for (const auto& [key, value] : result_keys(canonical)) text += format_text("{} = {}\n", key, value.dump());
   return checksum(text);
 }
 

@@ -1,4 +1,5 @@
-// The config of one run: TOML in, one canonical JSON object with every default filled in out. Two runs with the same canonical form,
+// The config of one run: TOML in, one canonical JSON object with every default filled in out. Two runs with the
+// same canonical form,
 // the same data and the same number of threads have the same bits.
 #pragma once
 #include <cstdint>
@@ -20,11 +21,11 @@ struct TrainConfig {
   double learning_rate = 0;
   Schedule schedule = Schedule::kCosine;
   int64_t warmup_steps = 0;
-  double decay_fraction = 0.2;           // of all steps, at the end: warm-up, stable, decay only
+  double decay_fraction = 0.2;  // of all steps, at the end: warm-up, stable, decay only
   double final_learning_rate_fraction = 0.1;
   double weight_decay = 0.1;  // on matrices only
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
-  double gradient_clip = 1.0;  // of the norm over all gradients; 0 for none
+  double gradient_clip = 1.0;       // of the norm over all gradients; 0 for none
   std::vector<int64_t> milestones;  // in tokens, ascending; each rounded up to a whole step
   int64_t validation_interval = 0;  // in steps, between milestones; 0 for milestones only
   int64_t checkpoint_interval = 0;  // in steps; 0 for milestones and the end only
@@ -52,9 +53,11 @@ RunConfig read_run_config(Config& config);
 ModelConfig read_model_config(Config& config, const std::string& variant = "");
 TrainConfig read_train_config(Config config, int64_t context);
 
-// Everything that determines the result; the data by its folder's name only (the data's hash stands beside it in run.json).
+// Everything that determines the result; the data by its folder's name only (the data's hash stands beside it in
+// run.json).
 Json run_config_to_json(const RunConfig& config);
-// Keys in which two canonical forms differ, leaving out those that do not change the result (log_interval, checkpoint_interval, data.folder).
+// Keys in which two canonical forms differ, leaving out those that do not change the result (log_interval,
+// checkpoint_interval, data.folder).
 std::vector<std::string> differing_keys(const Json& a, const Json& b);
 // The checksum of the canonical form without the keys that do not change the result.
 std::string config_hash(const Json& canonical);

@@ -6,7 +6,8 @@
 namespace depthroute {
 
 double learning_rate_at(const TrainConfig& config, int64_t step, int64_t steps) {
-  auto s = static_cast<double>(step + 1), warmup = static_cast<double>(config.warmup_steps), all = static_cast<double>(steps);
+  auto s = static_cast<double>(step + 1), warmup = static_cast<double>(config.warmup_steps),
+       all = static_cast<double>(steps);
   if (s <= warmup) return config.learning_rate * s / warmup;
   double least = config.final_learning_rate_fraction;
   double fraction = 1;

@@ -2,14 +2,15 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/version.h>
 #include <malloc.h>
+#include <torch/version.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 
 #include "io/file.h"
+#include "io/format.h"
 #include "io/machine.h"
 #include "io/progress.h"
 #include "io/signals.h"
@@ -63,8 +64,10 @@ fs::path made_folder(const fs::path& folder) {
 std::shared_ptr<const TokenDataset> open_split(const RunConfig& config, Split split) {
   auto data = std::make_shared<const TokenDataset>(TokenDataset::open(config.data_folder, split));
   if (data->vocabulary_size() != config.model.vocabulary) {
-    fail_input("'{}' has a vocabulary of {}, the model of {}: set model.vocabulary, or prepare the data with another tokenizer",
-               config.data_folder.string(), data->vocabulary_size(), config.model.vocabulary);
+    fail_input(
+        "'{}' has a vocabulary of {}, the model of {}: set model.vocabulary, or prepare the data with another "
+        "tokenizer",
+        config.data_folder.string(), data->vocabulary_size(), config.model.vocabulary);
   }
   return data;
 }
@@ -93,11 +96,14 @@ void Trainer::identify() {
     Json known = read_json(path);
     std::vector<std::string> keys = differing_keys(json_get<Json>(known, "config", path.string()), canonical_);
     if (!keys.empty()) {
-      fail_input("'{}' holds a run of another config; it differs in {}: use another folder, or the config it was started with",
-                 folder_.string(), fmt::join(keys, ", "));
+      fail_input(
+          "'{}' holds a run of another config; it differs in {}: use another folder, or the config it was started "
+          "with",
+          folder_.string(), join_text(keys, ", "));
     }
     if (json_get<std::string>(known, "data_hash", path.string()) != state_.data_hash) {
-      fail_input("'{}' holds a run on other data than '{}' holds now", folder_.string(), config_.data_folder.string());
+      fail_input("'{}' holds a run on other data than '{}' holds now", folder_.string(),
+                 config_.data_folder.string());
     }
     if (json_get<std::string>(known, "study_hash", path.string()) != options_.study_hash) {
       fail_input("'{}' holds a run of another study", folder_.string());
@@ -126,7 +132,8 @@ void Trainer::identify() {
                     {"non_embedding_parameters", parameters - embedding},
                     {"flops_per_token", flops_per_token_},
                     {"residual_bytes_per_token", residual_values * sizeof(float)},
-                    {"bytes_per_token", static_cast<double>(training_->text_bytes()) / static_cast<double>(training_->tokens())},
+                    {"bytes_per_token",
+                     static_cast<double>(training_->text_bytes()) / static_cast<double>(training_->tokens())},
                     {"config", canonical_}});
 }
 
@@ -156,8 +163,10 @@ bool Trainer::restore_from(const fs::path& checkpoint) {
     std::fprintf(stderr, "warning: %s; going back to the checkpoint before it\n", error.what());
     return false;
   }
-  if (stored.config_hash != state_.config_hash) fail_input("'{}' is a checkpoint of another config", checkpoint.string());
-  if (stored.data_hash != state_.data_hash) fail_input("'{}' is a checkpoint of a run on other data", checkpoint.string());
+  if (stored.config_hash != state_.config_hash)
+    fail_input("'{}' is a checkpoint of another config", checkpoint.string());
+  if (stored.data_hash != state_.data_hash)
+    fail_input("'{}' is a checkpoint of a run on other data", checkpoint.string());
   state_ = stored;
   return true;
 }
@@ -180,7 +189,7 @@ TrainingOutcome Trainer::run() {
     state_.step += 1;
     state_.tokens += config_.train.batch_tokens(context_);
     state_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    progress.update(state_.tokens, fmt::format("loss {:.3f}", loss));
+    progress.update(state_.tokens, format_text("loss {:.3f}", loss));
     after_step(loss, norm, learning_rate);
     if (stop_signal() != 0 && state_.step < steps_) {
       save(is_milestone());
@@ -191,7 +200,8 @@ TrainingOutcome Trainer::run() {
   return end("finished", TrainingOutcome::kFinished);
 }
 
-// Forward and backward over the batch in micro-batches; the gradients are those of the mean loss over the whole batch.
+// Forward and backward over the batch in micro-batches; the gradients are those of the mean loss over the whole
+// batch.
 double Trainer::train_step() {
   for (const auto& [name, parameter] : model_->parameters().items()) parameter.mutable_grad() = at::Tensor();
   auto batch_tokens = static_cast<double>(config_.train.batch_tokens(context_));
@@ -209,12 +219,16 @@ double Trainer::train_step() {
 void Trainer::check_finite(double loss, double gradient_norm) {
   if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
   std::vector<fs::path> checkpoints = list_checkpoints(folder_);
-  std::string message = fmt::format(
+  std::string message = format_text(
       "the {} of step {} is not finite; its batch is windows {} of '{}'; the last good checkpoint is {}",
       std::isfinite(loss) ? "gradient" : "loss", state_.step + 1,
-      fmt::join(batches_.windows(state_.step, 0, config_.train.batch_windows), ","), config_.data_folder.string(),
-      checkpoints.empty() ? "none" : fmt::format("'{}'", checkpoints.back().string()));
-  metrics_.add({{"event", "end"}, {"step", state_.step}, {"tokens", state_.tokens}, {"reason", "non_finite"}, {"message", message}});
+      join_text(batches_.windows(state_.step, 0, config_.train.batch_windows), ","), config_.data_folder.string(),
+      checkpoints.empty() ? "none" : format_text("'{}'", checkpoints.back().string()));
+  metrics_.add({{"event", "end"},
+                {"step", state_.step},
+                {"tokens", state_.tokens},
+                {"reason", "non_finite"},
+                {"message", message}});
   fail_run("{}", message);
 }
 
@@ -244,7 +258,8 @@ void Trainer::after_step(double loss, double gradient_norm, double learning_rate
 
 void Trainer::validate(bool milestone) {
   Evaluation evaluation = evaluate(*model_, *validation_, config_.train.micro_batch_windows);
-  Json event = {{"event", "validation"}, {"step", state_.step}, {"tokens", state_.tokens}, {"milestone", milestone}};
+  Json event = {
+      {"event", "validation"}, {"step", state_.step}, {"tokens", state_.tokens}, {"milestone", milestone}};
   Json figures = evaluation_to_json(evaluation);
   figures.erase("tokens");  // of the split, the same each time
   event.update(figures);

@@ -8,24 +8,26 @@
 #include <functional>
 #include <string>
 
-#include "io/json.h"
 #include "data/token_dataset.h"
+#include "io/json.h"
 #include "model/transformer.h"
 #include "train/run_config.h"
 
 namespace depthroute {
 
 struct TrainingOptions {
-  std::string label = "train";   // in the progress line
-  std::string variant;           // in run.json: the name a study knows the run by
-  std::string study_hash;        // in run.json; empty outside a study
+  std::string label = "train";  // in the progress line
+  std::string variant;          // in run.json: the name a study knows the run by
+  std::string study_hash;       // in run.json; empty outside a study
   // Called at every milestone; what it returns becomes a "diagnostics" event. Null for none.
   std::function<Json(const Transformer&, const TokenDataset& validation)> diagnostics;
 };
 
 enum class TrainingOutcome { kFinished, kWasFinished, kStopped };
 
-// InputError for a config, data or folder that do not fit; RunError where a loss is not finite or something cannot be written.
-TrainingOutcome run_training(const RunConfig& config, const std::filesystem::path& folder, const TrainingOptions& options);
+// InputError for a config, data or folder that do not fit; RunError where a loss is not finite or something cannot
+// be written.
+TrainingOutcome run_training(const RunConfig& config, const std::filesystem::path& folder,
+                             const TrainingOptions& options);
 
 }  // namespace depthroute

@@ -1,0 +1,1 @@
+// Carries the precompiled header cmake/base_pch.h; holds no code.

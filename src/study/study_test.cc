@@ -1,0 +1,147 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include "io/file.h"
+#include "io/test_folder.h"
+#include "study/diagnostics.h"
+#include "study/plan.h"
+#include "study/study_config.h"
+#include "study/study_runner.h"
+#include "train/test_data.h"
+
+namespace depthroute {
+namespace {
+
+std::string study_text(const std::filesystem::path& data) {
+  return format_text(R"(
+name = "test"
+variants = ["block_attnres", "rd_attnres"]
+seeds = [1, 2]
+[[comparisons]]
+variant = "rd_attnres"
+baseline = "block_attnres"
+[model]
+preset = "tiny"
+layers = 2
+vocabulary = 300
+[data]
+folder = "{}"
+[train]
+tokens = 512
+batch_windows = 4
+learning_rate = 1e-2
+milestones = [256, 512]
+threads = 1
+)",
+                     data.string());
+}
+
+StudyConfig read(const std::filesystem::path& data, const std::vector<std::string>& overrides = {}) {
+  Config config = Config::parse(study_text(data), "study.toml", overrides);
+  return read_study_config(config);
+}
+
+TEST(StudyConfig, PairsSeedsBySeedAndFreezes) {
+  StudyConfig study = read("data");
+  std::vector<std::string> names;
+  for (const StudyRun& run : study.runs) names.push_back(run.name());
+  EXPECT_EQ(names, (std::vector<std::string>{"block_attnres-seed1", "rd_attnres-seed1", "block_attnres-seed2",
+                                             "rd_attnres-seed2"}));
+  EXPECT_EQ(study.hash, read("elsewhere", {"train.log_interval=3"}).hash);
+  for (const char* change :
+       {"train.learning_rate=0.02", "seeds=[1, 3]", "decision.level=0.01", "model.layers=3", "residual.blocks=1"}) {
+    EXPECT_NE(study.hash, read("data", {change}).hash) << change;
+  }
+}
+
+TEST(StudyConfig, RefusesWhatIsNoStudy) {
+  for (const auto& [change, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"variants=[]", "at least one"},
+           {"variants=[\"standard\", \"standard\"]", "named twice"},
+           {"seeds=[1, 1]", "different"},
+           {"seeds=[-1]", "negative"},
+           {"variants=[\"standard\"]", "not one of the study's variants"},
+           {"decision.milestone=300", "not one of train.milestones"},
+           {"decision.test=z", "unknown test"},
+           {"tokens=5", "unknown key"},
+       }) {
+    std::string message = message_of<InputError>([&, text = change] { read("data", {text}); });
+    EXPECT_NE(message.find(expected), std::string::npos) << change << ": " << message;
+  }
+}
+
+TEST(Study, RunsInPairsOnceAndRefusesAChange) {
+  TestFolder folder;
+  make_test_data(folder / "data");
+  StudyConfig study = read(folder / "data");
+  EXPECT_EQ(run_study(study, folder / "a", std::nullopt).trained, 4);
+  EXPECT_EQ(run_study(study, folder / "a", std::nullopt).trained, 0);
+  for (int64_t run = 0; run < 4; ++run) EXPECT_EQ(run_study(study, folder / "b", run).trained, 1);
+  for (const StudyRun& run : study.runs) {
+    auto losses = [&](const char* out) {
+      std::vector<double> values;
+      for (const Json& event : read_json_lines(folder / out / "runs" / run.name() / "metrics.jsonl")) {
+        if (event["event"] == "validation") values.push_back(event["loss"].get<double>());
+      }
+      return values;
+    };
+    EXPECT_EQ(losses("a"), losses("b")) << run.name();
+    EXPECT_EQ(losses("a").size(), 2u);
+  }
+  std::string message = message_of<InputError>(
+      [&] { run_study(read(folder / "data", {"train.learning_rate=0.5"}), folder / "a", std::nullopt); });
+  EXPECT_NE(message.find("train.learning_rate"), std::string::npos) << message;
+  EXPECT_NE(message_of<InputError>([&] { run_study(study, folder / "a", 4); }), "");
+
+  evaluate_test_split(folder / "a");
+  Json test = read_json(folder / "a" / "runs" / "rd_attnres-seed1" / "test.json");
+  EXPECT_GT(test["loss"].get<double>(), 0);
+}
+
+TEST(Diagnostics, OfUniformAndOfSeparateRoutes) {
+  TestFolder folder;
+  make_test_data(folder / "data");
+  TokenDataset data = TokenDataset::open(folder / "data", Split::kValidation);
+  Transformer model(test_model(data.vocabulary_size()), 1);
+  // Queries start at zero: uniform weights, no divergence.
+  for (const ReadStatistics& read : diagnose(model, data, 2, 1).reads) {
+    double uniform = 1 / static_cast<double>(read.sources.size());
+    ASSERT_EQ(read.mean.size(), read.sources.size());
+    for (double weight : read.mean) EXPECT_NEAR(weight, uniform, 1e-6);
+    EXPECT_NEAR(read.entropy, std::log(static_cast<double>(read.sources.size())), 1e-6);
+    EXPECT_NEAR(read.largest, uniform, 1e-6);
+  }
+  EXPECT_NEAR(diagnose(model, data, 2, 1).mean_per_token(), 0, 1e-6);
+
+  // Queries far apart make one route choose one source and the other another: the divergence nears ln 2.
+  at::NoGradGuard no_grad;
+  at::manual_seed(1);
+  at::Tensor direction = at::randn({model.config().width}) * 100;
+  std::string site = "model.layers.1.self_attn.depth_read.query.";
+  model.parameters().get(site + "qk").copy_(direction);
+  model.parameters().get(site + "v").copy_(-direction);
+  DepthDiagnostics result = diagnose(model, data, 2, 2);
+  ASSERT_EQ(result.divergence.size(), 2u);
+  EXPECT_NEAR(result.divergence[0].per_token, 0, 1e-6);  // one source only
+  EXPECT_GT(result.divergence[1].per_token, 0.6);
+  EXPECT_LE(result.divergence[1].per_token, std::log(2.0) + 1e-9);
+  EXPECT_LE(result.divergence[1].of_means, result.divergence[1].per_token + 1e-9);  // JS is convex
+}
+
+TEST(Plan, CountsWhatTheModelHas) {
+  std::vector<ModelConfig> models;
+  for (const std::string& variant : variant_names()) {
+    ModelConfig model = preset("tiny");
+    model.residual = named_residual_config(variant, model.layers);
+    models.push_back(model);
+  }
+  std::vector<VariantPlan> plans = plan_variants(models, 4);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    EXPECT_EQ(plans[i].parameters, Transformer(models[i], 1).parameters().element_count()) << plans[i].variant;
+  }
+  EXPECT_EQ(plans[0].residual_parameters, 0);
+}
+
+}  // namespace
+}  // namespace depthroute

@@ -1,0 +1,164 @@
+#include "train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "io/file.h"
+#include "io/test_folder.h"
+#include "train/checkpoint.h"
+#include "train/test_data.h"
+
+namespace depthroute {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TestFolder;
+    make_test_data(*folder_ / "data");
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  RunConfig config(const std::string& variant = "rd_attnres") const {
+    RunConfig run;
+    run.data_folder = *folder_ / "data";
+    run.model = test_model(TokenDataset::open(run.data_folder, Split::kTrain).vocabulary_size(), variant);
+    run.train.batch_windows = 4;
+    run.train.micro_batch_windows = 4;
+    run.train.tokens = 10 * 4 * run.model.context;
+    run.train.learning_rate = 1e-2;
+    run.train.warmup_steps = 2;
+    run.train.milestones = {run.train.tokens / 2, run.train.tokens};
+    run.train.checkpoint_interval = 2;
+    run.train.log_interval = 1;
+    run.train.threads = 1;
+    return run;
+  }
+
+  // Weights and optimizer of the last checkpoint, as bytes.
+  static std::string final_bytes(const fs::path& run) {
+    fs::path checkpoint = find_checkpoint(run);
+    return read_file(checkpoint / "model.safetensors") + read_file(checkpoint / "optimizer.safetensors");
+  }
+
+  static std::vector<double> losses(const fs::path& run, const std::string& event) {
+    std::vector<double> values;
+    for (const Json& line : read_json_lines(run / "metrics.jsonl")) {
+      if (line["event"] == event) values.push_back(line["loss"].get<double>());
+    }
+    return values;
+  }
+
+  // As if the process had been killed after `step`: later checkpoints are gone, the metrics have run ahead.
+  static void forget_after(const fs::path& run, int64_t step) {
+    for (const fs::path& checkpoint : list_checkpoints(run)) {
+      if (load_training_state(checkpoint).step > step) fs::remove_all(checkpoint);
+    }
+    run_ahead(run);
+  }
+  static void run_ahead(const fs::path& run) {
+    append_line(run / "metrics.jsonl", R"({"event":"train","step":9,"tokens":0,"loss":0})");
+  }
+
+  static TestFolder* folder_;
+};
+TestFolder* TrainerTest::folder_ = nullptr;
+
+TEST_F(TrainerTest, ResumesToTheSameBits) {
+  TestFolder out;
+  EXPECT_EQ(run_training(config(), out / "a", {}), TrainingOutcome::kFinished);
+  EXPECT_EQ(run_training(config(), out / "a", {}), TrainingOutcome::kWasFinished);
+  EXPECT_EQ(run_training(config(), out / "b", {}), TrainingOutcome::kFinished);
+  std::string expected = final_bytes(out / "a");
+  EXPECT_EQ(final_bytes(out / "b"), expected);
+  forget_after(out / "b", 8);
+  EXPECT_EQ(run_training(config(), out / "b", {}), TrainingOutcome::kFinished);
+  EXPECT_EQ(final_bytes(out / "b"), expected);
+  EXPECT_EQ(losses(out / "b", "train"), losses(out / "a", "train"));
+  EXPECT_EQ(losses(out / "b", "validation"), losses(out / "a", "validation"));
+  EXPECT_EQ(losses(out / "a", "train").size(), 10u);
+  EXPECT_EQ(losses(out / "a", "validation").size(), 2u);
+}
+
+TEST_F(TrainerTest, ADamagedCheckpointFallsBackToTheOneBefore) {
+  TestFolder out;
+  run_training(config(), out / "a", {});
+  std::string expected = final_bytes(out / "a");
+  for (const char* file :
+       {"model.safetensors", "optimizer.safetensors", "config.json", "state.json", "checksums.json"}) {
+    fs::path damaged = find_checkpoint(out / "a") / file;
+    std::string bytes = read_file(damaged);
+    bytes[bytes.size() / 2] ^= 1;
+    write_file(damaged, bytes);
+    EXPECT_NE(message_of<InputError>([&] { verify_checkpoint(damaged.parent_path()); }), "") << file;
+    run_ahead(out / "a");  // the end event is no longer the last: the run goes on
+    EXPECT_EQ(run_training(config(), out / "a", {}), TrainingOutcome::kFinished) << file;
+    EXPECT_EQ(final_bytes(out / "a"), expected) << file;
+  }
+}
+
+TEST_F(TrainerTest, KeepsTheNewestTwoAndTheMilestones) {
+  TestFolder out;
+  run_training(config(), out / "a", {});
+  std::vector<int64_t> steps;
+  for (const fs::path& checkpoint : list_checkpoints(out / "a"))
+    steps.push_back(load_training_state(checkpoint).step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{5, 8, 10}));
+}
+
+TEST_F(TrainerTest, MicroBatchesChangeRoundingOnly) {
+  TestFolder out;
+  RunConfig split = config();
+  split.train.micro_batch_windows = 1;
+  run_training(config(), out / "a", {});
+  run_training(split, out / "b", {});
+  std::vector<double> a = losses(out / "a", "train"), b = losses(out / "b", "train");
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-4) << i;
+}
+
+TEST_F(TrainerTest, EveryVariantLearns) {
+  for (const std::string& variant : variant_names()) {
+    TestFolder out;
+    RunConfig run = config(variant);
+    run.train.tokens *= 3;
+    run.train.milestones = {run.train.tokens};
+    run_training(run, out / "a", {});
+    std::vector<double> values = losses(out / "a", "train");
+    EXPECT_LT(values.back(), values.front() - 0.3) << variant;
+  }
+}
+
+TEST_F(TrainerTest, AnotherConfigIsRefusedWithItsKeys) {
+  TestFolder out;
+  run_training(config(), out / "a", {});
+  RunConfig other = config();
+  other.train.learning_rate = 0.5;
+  other.seed = 2;
+  std::string message = message_of<InputError>([&] { run_training(other, out / "a", {}); });
+  EXPECT_NE(message.find("seed, train.learning_rate"), std::string::npos) << message;
+}
+
+TEST_F(TrainerTest, ALossThatIsNotFiniteStopsTheRun) {
+  TestFolder out;
+  RunConfig run = config("standard");
+  run.train.learning_rate = 1e20;
+  run.train.gradient_clip = 0;
+  std::string message = message_of<RunError>([&] { run_training(run, out / "a", {}); });
+  EXPECT_NE(message.find("is not finite"), std::string::npos) << message;
+  EXPECT_NE(message.find("windows "), std::string::npos) << message;
+  EXPECT_EQ(read_json_lines(out / "a" / "metrics.jsonl").back()["reason"], "non_finite");
+}
+
+TEST_F(TrainerTest, AnotherVocabularyIsRefused) {
+  TestFolder out;
+  RunConfig run = config();
+  run.model.vocabulary += 1;
+  EXPECT_NE(message_of<InputError>([&] { run_training(run, out / "a", {}); }).find("vocabulary"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace depthroute
