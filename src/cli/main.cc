@@ -3,11 +3,14 @@
 #include <cstdio>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/data.h"
 #include "cli/prepare.h"
 #include "io/error.h"
+#include "io/format.h"
+#include "io/text.h"
 
 namespace {
 
@@ -19,8 +22,21 @@ int show_error(const std::string& message, int code) {
   return code;
 }
 
+void check_command(const CLI::App& app, int argc, char** argv) {
+  // CLI11 would only say that a subcommand is missing.
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_name() == argv[1]) return;
+    names.push_back(command->get_name());
+  }
+  depthroute::fail_input("unknown command '{}'; did you mean '{}'? (see depthroute --help)", argv[1],
+                         depthroute::nearest_name(argv[1], names));
+}
+
 int run(CLI::App& app, int argc, char** argv) {
   try {
+    check_command(app, argc, argv);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& error) {

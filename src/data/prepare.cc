@@ -115,8 +115,13 @@ struct Survey {
   int64_t documents = 0;
 };
 
-void check_splits(const Survey& survey, const SplitRule& rule) {
-  if (survey.documents == 0) fail_input("the input holds no document");
+void check_splits(const Survey& survey, const PrepareOptions& options) {
+  if (survey.documents == 0) {
+    std::vector<std::string> names;
+    for (const fs::path& path : options.inputs) names.push_back(path.string());
+    fail_input("no document in {}", join_text(names, ", "));
+  }
+  const SplitRule& rule = options.split;
   for (Split split : kSplits) {
     double fraction = rule.fractions[static_cast<size_t>(split)];
     if (fraction == 0 || survey.splits[static_cast<size_t>(split)].documents > 0) continue;
@@ -147,7 +152,7 @@ Survey survey_documents(const PrepareOptions& options, const std::vector<InputFi
   progress.finish();
   for (size_t i = 0; i < hashes.size(); ++i) survey.splits[i].document_hash = hashes[i].hex();
   survey.sample = sampler.take();
-  check_splits(survey, options.split);
+  check_splits(survey, options);
   return survey;
 }
 

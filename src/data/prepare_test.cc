@@ -185,7 +185,7 @@ TEST_F(Prepare, TooFewDocumentsAreOneClearError) {
   options.inputs = {folder.file("in/one.txt", "Only one document.\n")};
   EXPECT_TRUE(contains(input_error([&] { prepare(options); }), "none of the 1 documents falls into the"));
   options.inputs = {folder.file("in/none.txt", "\n\n\n")};
-  EXPECT_TRUE(contains(input_error([&] { prepare(options); }), "no document"));
+  EXPECT_TRUE(contains(input_error([&] { prepare(options); }), "no document in"));
   options.inputs = {input};
   options.vocabulary_size = 40'000;
   EXPECT_TRUE(contains(input_error([&] { prepare(options); }), "set --vocabulary-size "));

@@ -74,8 +74,9 @@ void Progress::show(int64_t done, std::string_view detail, bool last) {
 }
 
 std::string format_duration(double seconds) {
-  if (!(seconds >= 0) || seconds > 1e9) return "unknown";
+  if (!(seconds >= 0) || seconds > 1e15) return "unknown";
   auto whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole >= 86400) return format_text("{} d {:02} h", whole / 86400, whole / 3600 % 24);
   if (whole >= 3600) return format_text("{} h {:02} min", whole / 3600, whole / 60 % 60);
   if (whole >= 60) return format_text("{} min {:02} s", whole / 60, whole % 60);
   return format_text("{} s", whole);

@@ -31,7 +31,7 @@ class Progress {
   std::chrono::steady_clock::time_point begin_, last_shown_;
 };
 
-// "1 h 02 min", "3 min 20 s", "12 s".
+// "3 d 04 h", "1 h 02 min", "3 min 20 s", "12 s".
 std::string format_duration(double seconds);
 // "1.25 M", "980", with SI suffixes.
 std::string format_count(double count);

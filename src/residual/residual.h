@@ -1,7 +1,6 @@
 // How a layer gets its inputs from what the layers before it wrote. The Transformer knows nothing of variants: in
-// each forward pass it
-// asks a ResidualStream for the inputs of a sublayer and hands back the sublayer's output. Every variant is one
-// file behind this interface.
+// each forward pass it asks a ResidualStream for the inputs of a sublayer and hands back the sublayer's output. Every
+// variant is one file behind this interface.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -38,8 +37,7 @@ class ResidualStream {
 };
 
 // Sees the weights of every depth read of a pass: the site ("model.layers.3.self_attn", "model.layers.3.mlp" or
-// "model"), the role
-// ("qk", "v", "mlp", "out", ..) and the probabilities [N, K, H].
+// "model"), the role ("qk", "v", "mlp", "out", ..) and the probabilities [N, K, H].
 using DepthProbe =
     std::function<void(const std::string& site, const std::string& role, const at::Tensor& probabilities)>;
 
@@ -62,9 +60,8 @@ struct ResidualConfig {
   DepthReadImplementation implementation = DepthReadImplementation::kFused;
 };
 
-// Cost of the residual path for one token, forward pass, of a schedule that moves every value once (depth_read.md:
-// a read of R
-// routes over K sources reads K*d and writes R*d values; adding a sublayer's output reads 2*d and writes d).
+// Cost of the residual path for one token, forward pass, of a schedule that moves every value once: a read of R routes
+// over K sources reads K*d and writes R*d values; adding a sublayer's output reads 2*d and writes d.
 struct ResidualCost {
   double flops = 0;
   double values = 0;  // read or written; times the element size gives bytes

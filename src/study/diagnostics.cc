@@ -87,7 +87,7 @@ class Collector {
   }
 
   std::map<std::string, int64_t> site_layers() const {
-    std::map<std::string, int64_t> layers = {{"model", model_.config().layers}};
+    std::map<std::string, int64_t> layers = {{"model", -1}};
     for (int64_t layer = 0; layer < model_.config().layers; ++layer) {
       layers[layer_name(layer) + ".self_attn"] = layers[layer_name(layer) + ".mlp"] = layer;
     }

@@ -19,7 +19,7 @@ namespace depthroute {
 
 struct ReadStatistics {
   std::string site;  // "model.layers.3.self_attn", "model.layers.3.mlp" or "model"
-  int64_t layer = 0;
+  int64_t layer = 0;  // -1 for the final read
   std::string kind;  // "attention", "mlp" or "output"
   std::string role;  // "qkv", "qk", "v", "mlp", "out", ..
   std::vector<std::string> sources;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "data/manifest.h"
 #include "io/file.h"
 #include "io/format.h"
 #include "io/signals.h"
@@ -60,8 +61,9 @@ void evaluate_run(const fs::path& run_folder) {
   fs::path checkpoint = find_checkpoint(run_folder);
   verify_checkpoint(checkpoint);
   Transformer model = load_model(checkpoint);
-  TokenDataset data =
-      TokenDataset::open(json_get<std::string>(config["data"], "folder", run_folder.string()), Split::kTest);
+  fs::path data_folder = json_get<std::string>(config["data"], "folder", run_folder.string());
+  int64_t vocabulary = fs::exists(data_folder / kManifestFile) ? 0 : model.config().vocabulary;
+  TokenDataset data = TokenDataset::open(data_folder, Split::kTest, vocabulary);
   auto windows = json_get<int64_t>(config["train"], "micro_batch_windows", run_folder.string());
   Json result = evaluation_to_json(evaluate(model, data, windows));
   result["checkpoint"] = checkpoint.filename().string();

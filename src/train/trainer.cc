@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "data/manifest.h"
 #include "io/file.h"
 #include "io/format.h"
 #include "io/machine.h"
@@ -62,7 +63,9 @@ fs::path made_folder(const fs::path& folder) {
 }
 
 std::shared_ptr<const TokenDataset> open_split(const RunConfig& config, Split split) {
-  auto data = std::make_shared<const TokenDataset>(TokenDataset::open(config.data_folder, split));
+  // Shards of others come without a manifest that says how large their vocabulary is: it is the model's then.
+  int64_t vocabulary = fs::exists(config.data_folder / kManifestFile) ? 0 : config.model.vocabulary;
+  auto data = std::make_shared<const TokenDataset>(TokenDataset::open(config.data_folder, split, vocabulary));
   if (data->vocabulary_size() != config.model.vocabulary) {
     fail_input(
         "'{}' has a vocabulary of {}, the model of {}: set model.vocabulary, or prepare the data with another "

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# A small study from its config to its report: in turn, as a job array, stopped and continued, with the same losses each time.
+source "$(dirname "$0")/common.bash"
+prepare_data
+cat > study.toml <<'TOML'
+name = "end-to-end"
+variants = ["standard", "block_attnres", "rd_attnres"]
+seeds = [1, 2]
+[[comparisons]]
+variant = "rd_attnres"
+baseline = "block_attnres"
+[model]
+preset = "tiny"
+layers = 2
+vocabulary = 300
+[data]
+folder = "data"
+[train]
+tokens = 1280
+batch_windows = 4
+learning_rate = 1e-2
+milestones = [640, 1280]
+checkpoint_interval = 3
+log_interval = 1
+threads = 1
+TOML
+names="block_attnres-seed1 block_attnres-seed2 rd_attnres-seed1 rd_attnres-seed2 standard-seed1 standard-seed2"
+
+study() { "$program" study study.toml --out "$@" >out 2>err || fail "study $*: $(tail -n 1 err)"; }
+losses() {
+  for name in $names; do
+    echo "$name $(grep '"event":"validation"' "$1/runs/$name/metrics.jsonl" | sed -E 's/.*"loss":([^,}]*).*/\1/' | tr '\n' ' ')"
+  done
+}
+contents() { find "$1" -type f ! -name lock -exec sha256sum {} + | sort; }
+finished() { grep -l '"reason":"finished"' "$1"/runs/*/metrics.jsonl 2>/dev/null | wc -l; }
+# A whole JSON value on standard output: by python3 where there is one.
+is_json() {
+  if python3 -c '' 2>/dev/null; then
+    python3 -m json.tool < "$1" > /dev/null 2>&1
+  else
+    head -n 1 "$1" | grep -q '^{' && tail -n 1 "$1" | grep -q '^}$'
+  fi
+}
+# json COMMAND...: standard output in the file json.
+json() {
+  "$program" "$@" >json 2>err || fail "$*: $(tail -n 1 err)"
+  is_json json || fail "not one JSON object: $* ($(head -c 200 json))"
+}
+has() { grep -q "\"$1\"" json || fail "no '$1' in the JSON of $2"; }
+
+# In turn.
+"$program" study study.toml --out listed --list >out 2>err || fail "study --list"
+[ "$(wc -l < out)" = 6 ] || fail "--list does not list six runs: $(cat out)"
+[ -e listed ] && fail "--list made a folder"
+study one
+[ "$(finished one)" = 6 ] || fail "not six finished runs"
+[ "$(ls one/runs | tr '\n' ' ')" = "$names " ] || fail "other run folders: $(ls one/runs)"
+[ -s one/report.html ] || fail "no report"
+for word in rd_attnres block_attnres standard end-to-end '</html>'; do grep -q "$word" one/report.html || fail "no $word in the report"; done
+grep -Eq '(src|href)="(https?:)?//' one/report.html && fail "the report wants the network"
+grep -Eq '\b(nan|NaN|inf)\b' one/report.html && fail "the report shows numbers that are none"
+for name in $names; do [ -s "one/runs/$name/test.json" ] || fail "no test loss of $name"; done
+[ "$(losses one | awk 'NF == 3' | wc -l)" = 6 ] || fail "not two validation losses a run: $(losses one)"
+# Pairs see the same data and begin alike: two variants differ, two seeds differ.
+[ "$(losses one | cut -d' ' -f2- | sort -u | wc -l)" = 6 ] || fail "two runs have the same losses: $(losses one)"
+
+# A second time: nothing changes.
+before=$(contents one)
+study one
+grep -q 'nothing to train' out || fail "a finished study trains again"
+[ "$(contents one)" = "$before" ] || fail "a second call changes the study: $(diff <(echo "$before") <(contents one) | head -n 3)"
+
+# As a job array: any order, two at a time, no report.
+for pair in '5 2' '0 3' '1 4'; do
+  pids=
+  for index in $pair; do
+    "$program" study study.toml --out array --run "$index" >"out$index" 2>"err$index" &
+    pids+=" $!"
+  done
+  for pid in $pids; do wait "$pid" || fail "study --run ($pair): $(tail -qn 1 err[0-9])"; done
+done
+[ -e array/report.html ] && fail "--run wrote a report"
+"$program" report array >out 2>err || fail "report of a job array: $(tail -n 1 err)"
+[ -s array/report.html ] || fail "no report of a job array"
+[ "$(losses one)" = "$(losses array)" ] || fail "a job array has other losses: $(diff <(losses one) <(losses array))"
+
+# Stopped, then continued.
+"$program" study study.toml --out stopped >out 2>err &
+pid=$!
+while kill -0 $pid 2>/dev/null && ! grep -q '"step":3,' stopped/runs/rd_attnres-seed1/metrics.jsonl 2>/dev/null; do sleep 0.01; done
+kill -TERM $pid
+wait $pid
+status=$?
+[ "$status" = 143 ] || fail "exit code $status after SIGTERM in the third of six runs ($(finished stopped) are finished)"
+study stopped
+[ "$(losses one)" = "$(losses stopped)" ] || fail "a study that was stopped has other losses"
+
+# Runs of one step: a signal always comes in a run's last step. Not all runs are done, so this is not success.
+"$program" study study.toml --out brief --set train.tokens=128 --set train.milestones='[128]' >out 2>err &
+pid=$!
+while kill -0 $pid 2>/dev/null && [ ! -e brief/runs/block_attnres-seed1/run.json ]; do sleep 0.005; done
+kill -TERM $pid
+wait $pid
+status=$?
+[ "$(finished brief)" = 6 ] || [ "$status" = 143 ] || fail "exit code $status after SIGTERM with $(finished brief) of 6 runs finished: $(tail -n 1 out)"
+
+# One run fails: the others are done, the report names it, and the next call makes up for it.
+mkdir -p failed/runs/block_attnres-seed2
+exec 9>failed/runs/block_attnres-seed2/lock
+flock 9
+"$program" study study.toml --out failed >out 2>err 9>&-
+status=$?
+[ "$status" = 1 ] || fail "exit code $status where one run failed"
+[ "$(grep -c '^depthroute: error: ' err)" = 1 ] || fail "not one line of error where one run failed: $(cat err)"
+grep -q 'block_attnres-seed2' err || fail "the failed run is not named"
+[ "$(finished failed)" = 5 ] && [ -s failed/report.html ] || fail "a failed run kept the others or the report"
+exec 9>&-
+study failed
+[ "$(losses one)" = "$(losses failed)" ] || fail "a study with a run made up for has other losses"
+
+# Reports.
+json report one --format json
+for key in format study hash comparisons runs protocol; do has $key report; done
+"$program" report one --format json --out report.json >out 2>err || fail "report --out"
+cmp -s json report.json || fail "report --out and standard output differ"
+[ -s out ] && fail "report --format json --out also prints: $(head -n 1 out)"
+"$program" report one --format csv >csv 2>err || fail "report --format csv"
+head -n 1 csv | grep -q '^row,' || fail "the CSV does not begin with its header: $(head -n 1 csv)"
+for row in run mean pair comparison; do grep -q "^$row," csv || fail "no row '$row' in the CSV"; done
+grep -q '"' csv || [ "$(awk -F, '{ print NF }' csv | sort -u | wc -l)" = 1 ] || fail "the CSV's rows differ in length"
+cp -r one scratched
+: > scratched/runs/standard-seed1/test.json
+truncate -s 50 scratched/runs/standard-seed2/run.json
+"$program" report scratched >out 2>err || fail "report of a study with damaged files: $(tail -n 1 err)"
+grep -q 'standard' scratched/report.html || fail "no report of a study with damaged files"
+
+# A run of the study.
+json diagnose one/runs/rd_attnres-seed1 --data data --json
+for key in variant reads js_divergence; do has $key diagnose; done
+json diagnose one/runs/standard-seed1 --data data --json
+json evaluate one/runs/rd_attnres-seed1 --data data --split test --json
+for key in loss perplexity bits_per_byte tokens; do has $key evaluate; done
+loss() { sed -nE 's/.*"loss": ?([^,}]*).*/\1/p' "$1"; }
+[ -n "$(loss json)" ] && [ "$(loss json)" = "$(loss one/runs/rd_attnres-seed1/test.json)" ] || fail "evaluate and the study differ: $(loss json)"
+json plan study.toml --json
+json data stats data --json
+finish
