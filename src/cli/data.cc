@@ -7,6 +7,7 @@
 
 #include "data/data_stats.h"
 #include "io/format.h"
+#include "io/json.h"
 
 namespace depthroute {
 namespace {
@@ -18,7 +19,7 @@ struct StatsArguments {
 
 void run(const StatsArguments& arguments) {
   const DataStats stats = data_stats(arguments.folder, arguments.verify);
-  std::fputs(format_text("{}\n", arguments.json ? to_json(stats).dump(2) : to_text(stats)).c_str(), stdout);
+  std::fputs(format_text("{}\n", arguments.json ? dump_json(to_json(stats), 2) : to_text(stats)).c_str(), stdout);
 }
 
 }  // namespace

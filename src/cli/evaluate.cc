@@ -58,7 +58,7 @@ void evaluate_command(const Options& options) {
   if (options.json) {
     Json json = {{"checkpoint", loaded.checkpoint.string()}, {"data", options.data}, {"split", options.split}};
     json.update(evaluation_to_json(result));
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", dump_json(json, 2).c_str());
     return;
   }
   std::printf("%s on the %s split of %s: loss %.4f nats a token, perplexity %.2f, ", loaded.checkpoint.c_str(),
@@ -89,7 +89,7 @@ void diagnose_command(const Options& options) {
   if (options.json) {
     Json json = {{"checkpoint", loaded.checkpoint.string()}, {"variant", loaded.model.config().residual.variant}};
     json.update(diagnostics_to_json(diagnostics));
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", dump_json(json, 2).c_str());
   } else if (diagnostics.reads.empty()) {
     std::printf("variant '%s' has no depth reads\n", loaded.model.config().residual.variant.c_str());
   } else {

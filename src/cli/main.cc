@@ -38,6 +38,7 @@ int run(CLI::App& app, int argc, char** argv) {
   try {
     check_command(app, argc, argv);
     app.parse(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) depthroute::fail_run("cannot write standard output");
     return 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version

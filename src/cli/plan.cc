@@ -98,7 +98,7 @@ void run(const Options& options) {
       item["least_seconds_a_run"] = static_cast<double>(subject.tokens) * plan.flops_per_token / gemm_rate;
     json["variants"].push_back(item);
   }
-  std::printf("%s\n", json.dump(2).c_str());
+  std::printf("%s\n", dump_json(json, 2).c_str());
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ void add_report_command(CLI::App& app) {
     evaluate_test_split(options->folder);
     StudyResults results = read_study(options->folder);
     std::string text = options->format == "html"   ? render_report(results)
-                       : options->format == "json" ? report_json(results).dump(2) + "\n"
+                       : options->format == "json" ? dump_json(report_json(results), 2) + "\n"
                                                    : report_csv(results);
     if (options->out.empty()) {
       std::fputs(text.c_str(), stdout);

@@ -21,7 +21,7 @@ std::string file_name(const Json& value, const std::string& key, const std::stri
 
 int64_t count(const Json& value, const std::string& key, const std::string& where) {
   if (value.is_object() && value.contains(key) && !value.at(key).is_number_integer()) {
-    fail_input("{}: key '{}' is not a whole number: {}", where, key, value.at(key).dump());
+    fail_input("{}: key '{}' is not a whole number: {}", where, key, dump_json(value.at(key)));
   }
   int64_t number = json_get<int64_t>(value, key, where);
   if (number < 0) fail_input("{}: key '{}' is negative: {}", where, key, number);

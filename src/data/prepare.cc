@@ -58,7 +58,9 @@ void check_apart(const PrepareOptions& options) {
 std::vector<InputRecord> record_inputs(const std::vector<InputFile>& files) {
   std::vector<InputRecord> records;
   for (const InputFile& file : files) {
-    records.push_back({file.name, static_cast<int64_t>(fs::file_size(file.path)), file_checksum(file.path)});
+    // As the manifest will say it: names of files may be any bytes, JSON is UTF-8.
+    auto name = Json::parse(dump_json(file.name)).get<std::string>();
+    records.push_back({name, static_cast<int64_t>(fs::file_size(file.path)), file_checksum(file.path)});
   }
   return records;
 }

@@ -103,7 +103,7 @@ const Json& Config::value(const std::string& key) {
 }
 
 void Config::wrong_type(const std::string& key, const char* expected) const {
-  fail_input("{}: {} is not {}", where(key), values_[key].dump(), expected);
+  fail_input("{}: {} is not {}", where(key), dump_json(values_[key]), expected);
 }
 
 int64_t Config::integer(const std::string& key) {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <system_error>
+#include <vector>
 
 #include "io/error.h"
 #include "io/format.h"
@@ -17,6 +18,8 @@
 namespace depthroute {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr std::string_view kTemporaryMark = ".tmp-";
 
 std::string last_error() {
   return std::strerror(errno);
@@ -27,7 +30,7 @@ std::string last_error() {
 fs::path temporary_name(const fs::path& path) {
   fs::path normal = path.lexically_normal();
   if (!normal.has_filename()) normal = normal.parent_path();  // "folder/" names the folder itself
-  return normal.parent_path() / format_text(".{}.tmp-{}", normal.filename().string(), getpid());
+  return normal.parent_path() / format_text(".{}{}{}", normal.filename().string(), kTemporaryMark, getpid());
 }
 
 // A rename is on the disk only once the folder that holds the name is.
@@ -119,6 +122,16 @@ void make_folder(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) fail_run("cannot make the folder '{}': {}", path.string(), error.message());
+}
+
+void remove_leftovers(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& item : fs::directory_iterator(folder, error)) {
+    std::string name = item.path().filename().string();
+    if (name.starts_with('.') && name.find(kTemporaryMark) != std::string::npos) found.push_back(item.path());
+  }
+  for (const fs::path& path : found) fs::remove_all(path, error);
 }
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(temporary_name(path_)) {

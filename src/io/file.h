@@ -25,6 +25,9 @@ void sync_file(const std::filesystem::path& path);
 // Makes the folder and its parents. RunError where that fails.
 void make_folder(const std::filesystem::path& path);
 
+// Removes the temporaries that killed processes left in a folder. The caller holds the folder's lock.
+void remove_leftovers(const std::filesystem::path& folder);
+
 // A file written piece by piece.
 class AtomicFile {
  public:

@@ -10,6 +10,10 @@ Json json_object(std::initializer_list<JsonMember> members) {
   return object;
 }
 
+std::string dump_json(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 Json read_json(const std::filesystem::path& path) {
   std::string text = read_file(path);
   try {
@@ -20,7 +24,7 @@ Json read_json(const std::filesystem::path& path) {
 }
 
 void write_json(const std::filesystem::path& path, const Json& value) {
-  write_file(path, value.dump(2) + "\n");
+  write_file(path, dump_json(value, 2) + "\n");
 }
 
 std::vector<Json> read_json_lines(const std::filesystem::path& path) {

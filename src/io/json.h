@@ -13,13 +13,15 @@ namespace depthroute {
 using Json = nlohmann::ordered_json;
 
 // An object from its members: json_object({{"name", name}, {"count", 3}}). The library's own initializer lists do
-// the same, but compile a
-// constructor for every length of a literal, which made up most of this project's build time.
+// the same, but compile a constructor for every length of a literal, which made up most of this project's build time.
 struct JsonMember {
   const char* key;
   Json value;
 };
 Json json_object(std::initializer_list<JsonMember> members);
+
+// As text, on one line (indent -1) or indented. Names of files may be any bytes; what is not UTF-8 becomes U+FFFD.
+std::string dump_json(const Json& value, int indent = -1);
 
 // InputError where the file is missing or is not JSON.
 Json read_json(const std::filesystem::path& path);
@@ -36,7 +38,7 @@ T json_get(const Json& value, const std::string& key, const std::string& where) 
   try {
     return value.at(key).get<T>();
   } catch (const nlohmann::json::exception&) {
-    fail_input("{}: key '{}' has the wrong type: {}", where, key, value.at(key).dump());
+    fail_input("{}: key '{}' has the wrong type: {}", where, key, dump_json(value.at(key)));
   }
 }
 

@@ -50,7 +50,8 @@ void check_model_config(const ModelConfig& config) {
   // allocated.
   constexpr int64_t kMaxExtent = int64_t{1} << 20;
   auto check = [&](const char* name, int64_t value) {
-    if (value < 1 || value > kMaxExtent) fail_input("model.{} is {}, expected 1 to {}", name, value, kMaxExtent);
+    int64_t most = std::string_view(name) == "layers" ? 4096 : kMaxExtent;
+    if (value < 1 || value > most) fail_input("model.{} is {}, expected 1 to {}", name, value, most);
   };
   check("layers", config.layers);
   check("width", config.width);
@@ -64,8 +65,10 @@ void check_model_config(const ModelConfig& config) {
     fail_input("model.width / model.heads is {}, expected an even number (rotary embedding turns pairs)",
                config.head_width());
   }
-  if (!(config.rope_theta > 1)) fail_input("model.rope_theta is {}, expected more than 1", config.rope_theta);
-  if (!(config.norm_eps > 0)) fail_input("model.norm_eps is {}, expected more than 0", config.norm_eps);
+  if (!(config.rope_theta > 1 && config.rope_theta < 1e12))
+    fail_input("model.rope_theta is {}, expected more than 1 and less than 1e12", config.rope_theta);
+  if (!(config.norm_eps > 0 && config.norm_eps < 1))
+    fail_input("model.norm_eps is {}, expected more than 0 and less than 1", config.norm_eps);
   make_residual(config.residual, config.residual_shape());
 }
 

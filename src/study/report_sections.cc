@@ -219,12 +219,12 @@ std::string configuration_section(const StudyResults& results) {
       "soft");
   html += format_text("<p>Protocol hash <code>{}</code></p>\n", escape_html(results.hash));
   html += details_html("Protocol",
-                       format_text("<pre tabindex=\"0\">{}</pre>", escape_html(results.protocol_json.dump(2))));
+                       format_text("<pre tabindex=\"0\">{}</pre>", escape_html(dump_json(results.protocol_json, 2))));
   for (const std::string& variant : results.protocol.variants) {
     for (const RunResult& run : results.runs) {
       if (run.variant != variant || !run.usable() || run.config.empty()) continue;
       html += details_html(format_text("Configuration of {} (seed {})", variant, run.seed),
-                           format_text("<pre tabindex=\"0\">{}</pre>", escape_html(run.config.dump(2))));
+                           format_text("<pre tabindex=\"0\">{}</pre>", escape_html(dump_json(run.config, 2))));
       break;
     }
   }

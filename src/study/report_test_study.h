@@ -12,6 +12,7 @@
 
 #include "io/file.h"
 #include "io/json.h"
+#include "train/run_config.h"
 
 namespace depthroute::testing {
 
@@ -141,7 +142,7 @@ inline void write_run(const fs::path& study, const std::string& variant, int64_t
   Json run = {{"format", "depthroute-run/1"},
               {"variant", variant},
               {"seed", seed},
-              {"study_hash", "5eed0123456789abcdef5eed01234567"}};
+              {"study_hash", ""}};  // see TestStudy::seal
   run.update(Json{{"config_hash", "c0ffee" + variant},
                   {"data_hash", "da7a0123456789ab"},
                   {"torch_version", "2.15.0"},
@@ -198,11 +199,12 @@ class TestStudy {
     if (!mkdtemp(name.data())) fail_run("no temporary folder");
     path_ = name;
     write_json(path_ / "study.json", {{"format", "depthroute-study/1"},
-                                      {"hash", "5eed0123456789abcdef5eed01234567"},
+                                      {"hash", ""},
                                       {"protocol", protocol_of(seed_count)}});
     for (const std::string& variant : kVariants) {
       for (int64_t seed = 1; seed <= seed_count; ++seed) write_run(path_, variant, seed);
     }
+    seal();
   }
   ~TestStudy() {
     std::error_code ignored;
@@ -215,6 +217,7 @@ class TestStudy {
   fs::path run(const std::string& variant, int64_t seed) const { return run_folder(path_, variant, seed); }
   void edit_protocol(const std::function<void(Json&)>& change) const {
     edit_json(path_ / "study.json", [&](Json& study) { change(study["protocol"]); });
+    seal();
   }
   // Rewrites a run's metrics event by event; an event for which `keep` is false is dropped.
   void edit_metrics(const std::string& variant, int64_t seed, const std::function<bool(Json&)>& keep) const {
@@ -226,6 +229,17 @@ class TestStudy {
   }
 
  private:
+  // The protocol's hash, in the study and in its runs.
+  void seal() const {
+    std::string hash;
+    edit_json(path_ / "study.json", [&](Json& study) {
+      hash = config_hash(study["protocol"]);
+      study["hash"] = hash;
+    });
+    for (const fs::directory_entry& run : fs::directory_iterator(path_ / "runs"))
+      edit_json(run.path() / "run.json", [&](Json& json) { json["study_hash"] = hash; });
+  }
+
   fs::path path_;
 };
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "io/format.h"
+#include "train/run_config.h"
 
 namespace depthroute {
 namespace {
@@ -32,7 +33,7 @@ int64_t as_count(const Json& value, const std::string& what) {
   } else if (value.is_number_integer() && value <= Json(std::numeric_limits<int64_t>::max()) && value >= Json(0)) {
     return value.get<int64_t>();
   }
-  fail_input("{}: expected a whole number from 0 on, found {}", what, value.dump());
+  fail_input("{}: expected a whole number from 0 on, found {}", what, dump_json(value));
 }
 
 int64_t count(const Json& value, const char* key, const std::string& where) {
@@ -313,6 +314,9 @@ StudyResults read_study(const fs::path& folder) {
   study.hash = json_get<std::string>(json, "hash", where);
   study.protocol_json = json_get<Json>(json, "protocol", where);
   study.protocol = read_protocol(study.protocol_json, where);
+  if (config_hash(study.protocol_json) != study.hash) {
+    fail_input("'{}': its hash is not that of its protocol, which has been changed since the start", where);
+  }
   for (const std::string& variant : study.protocol.variants) {
     for (int64_t seed : study.protocol.seeds) {
       const fs::path run_folder = folder / "runs" / format_text("{}-seed{}", variant, seed);

@@ -76,12 +76,16 @@ StudyOutcome run_study(const StudyConfig& study, const fs::path& folder, std::op
   if (only && (*only < 0 || *only >= static_cast<int64_t>(study.runs.size()))) {
     fail_input("--run {}: the study has the runs 0 to {}", *only, study.runs.size() - 1);
   }
+  // The runs share data and sizes. What cannot begin is not frozen: once it is put right, the same folder serves.
+  check_training_data(study.runs[0].config);
   freeze(study, folder);
   StudyOutcome outcome;
   for (const StudyRun& run : study.runs) {
     if (only && run.index != *only) continue;
     if (!train_one(study, run, folder, outcome)) ++outcome.failed;
-    if (outcome.stopped || stop_signal() != 0) break;
+    // The signal may have come in a run's last step: that run is done, the study is not.
+    if (stop_signal() != 0) outcome.stopped = outcome.stopped || (!only && run.index + 1 < std::ssize(study.runs));
+    if (outcome.stopped) break;
   }
   return outcome;
 }

@@ -142,6 +142,14 @@ fs::path find_checkpoint(const fs::path& path) {
   return folders.back();
 }
 
+void set_aside_checkpoint(const fs::path& folder) {
+  fs::path aside = folder.parent_path() / ("damaged-" + folder.filename().string());
+  std::error_code error;
+  fs::remove_all(aside, error);
+  fs::rename(folder, aside, error);
+  if (error) fail_run("cannot rename '{}': {}", folder.string(), error.message());
+}
+
 void remove_old_checkpoints(const fs::path& run_folder) {
   constexpr size_t kKept = 2;
   std::vector<fs::path> folders = list_checkpoints(run_folder);

@@ -42,6 +42,8 @@ std::filesystem::path checkpoint_folder(const std::filesystem::path& run_folder,
 // `path` itself if it is a checkpoint, or the newest checkpoint of the run folder `path`. InputError where there is
 // none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+// Renames a damaged checkpoint, so that it is evidence and no checkpoint any more. RunError where that fails.
+void set_aside_checkpoint(const std::filesystem::path& folder);
 // Removes all but the newest two and the milestones.
 void remove_old_checkpoints(const std::filesystem::path& run_folder);
 

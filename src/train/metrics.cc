@@ -5,7 +5,7 @@
 namespace depthroute {
 
 void Metrics::add(const Json& event) const {
-  append_line(path_, event.dump());
+  append_line(path_, dump_json(event));
 }
 
 void Metrics::sync() const {
@@ -18,7 +18,7 @@ void Metrics::rewind(int64_t step) const {
   for (const Json& event : read_json_lines(path_)) {
     auto kind = json_get<std::string>(event, "event", path_.string());
     if (kind != "end" && kind != "memory" && json_get<int64_t>(event, "step", path_.string()) <= step)
-      kept += event.dump() + "\n";
+      kept += dump_json(event) + "\n";
   }
   write_file(path_, kept);
 }
@@ -26,8 +26,8 @@ void Metrics::rewind(int64_t step) const {
 bool Metrics::finished() const {
   if (!std::filesystem::exists(path_)) return false;
   std::vector<Json> events = read_json_lines(path_);
-  return !events.empty() && events.back().value("event", "") == "end" &&
-         events.back().value("reason", "") == "finished";
+  return !events.empty() && json_get<std::string>(events.back(), "event", path_.string()) == "end" &&
+         json_get<std::string>(events.back(), "reason", path_.string()) == "finished";
 }
 
 }  // namespace depthroute

@@ -184,7 +184,7 @@ std::vector<std::string> differing_keys(const Json& a, const Json& b) {
 
 std::string config_hash(const Json& canonical) {
   std::string text;
-  for (const auto& [key, value] : result_keys(canonical)) text += format_text("{} = {}\n", key, value.dump());
+  for (const auto& [key, value] : result_keys(canonical)) text += format_text("{} = {}\n", key, dump_json(value));
   return checksum(text);
 }
 

@@ -25,13 +25,17 @@ namespace depthroute {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr const char* kRunFile = "run.json";
+
 class Trainer {
  public:
   Trainer(const RunConfig& config, const fs::path& folder, const TrainingOptions& options);
   TrainingOutcome run();
 
  private:
-  void identify();
+  void check_identity() const;
+  void write_identity() const;
+  bool is_finished() const;
   void restore();
   bool restore_from(const fs::path& checkpoint);
   double train_step();
@@ -43,12 +47,13 @@ class Trainer {
   bool is_milestone() const;
 
   RunConfig config_;
-  fs::path folder_;
   TrainingOptions options_;
-  FolderLock lock_;
-  Metrics metrics_;
+  // Before the folder: where the data does not fit, none is made.
   std::shared_ptr<const TokenDataset> training_, validation_;
   TrainingBatches batches_;
+  fs::path folder_;
+  FolderLock lock_;
+  Metrics metrics_;
   Json canonical_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<AdamW> optimizer_;
@@ -77,13 +82,13 @@ std::shared_ptr<const TokenDataset> open_split(const RunConfig& config, Split sp
 
 Trainer::Trainer(const RunConfig& config, const fs::path& folder, const TrainingOptions& options)
     : config_(config),
-      folder_(made_folder(folder)),
       options_(options),
-      lock_(folder_),
-      metrics_(folder_ / "metrics.jsonl"),
       training_(open_split(config, Split::kTrain)),
       validation_(open_split(config, Split::kValidation)),
       batches_(training_, config.seed, config.model.context, config.train.batch_windows),
+      folder_(made_folder(folder)),
+      lock_(folder_),
+      metrics_(folder_ / "metrics.jsonl"),
       canonical_(run_config_to_json(config)),
       steps_(config.train.steps(config.model.context)),
       context_(config.model.context),
@@ -92,27 +97,30 @@ Trainer::Trainer(const RunConfig& config, const fs::path& folder, const Training
   state_.data_hash = training_->data_hash();
 }
 
-// Writes run.json, or makes sure that the one there is of the same run.
-void Trainer::identify() {
-  fs::path path = folder_ / "run.json";
-  if (fs::exists(path)) {
-    Json known = read_json(path);
-    std::vector<std::string> keys = differing_keys(json_get<Json>(known, "config", path.string()), canonical_);
-    if (!keys.empty()) {
-      fail_input(
-          "'{}' holds a run of another config; it differs in {}: use another folder, or the config it was started "
-          "with",
-          folder_.string(), join_text(keys, ", "));
-    }
-    if (json_get<std::string>(known, "data_hash", path.string()) != state_.data_hash) {
-      fail_input("'{}' holds a run on other data than '{}' holds now", folder_.string(),
-                 config_.data_folder.string());
-    }
-    if (json_get<std::string>(known, "study_hash", path.string()) != options_.study_hash) {
-      fail_input("'{}' holds a run of another study", folder_.string());
-    }
-    return;
+// Makes sure that the run in the folder, if there is one, is the same.
+void Trainer::check_identity() const {
+  fs::path path = folder_ / kRunFile;
+  if (!fs::exists(path)) return;
+  Json known = read_json(path);
+  std::vector<std::string> keys = differing_keys(json_get<Json>(known, "config", path.string()), canonical_);
+  if (!keys.empty()) {
+    fail_input(
+        "'{}' holds a run of another config; it differs in {}: use another folder, or the config it was started "
+        "with",
+        folder_.string(), join_text(keys, ", "));
   }
+  if (json_get<std::string>(known, "data_hash", path.string()) != state_.data_hash) {
+    fail_input("'{}' holds a run on other data than '{}' holds now", folder_.string(),
+               config_.data_folder.string());
+  }
+  if (json_get<std::string>(known, "study_hash", path.string()) != options_.study_hash) {
+    fail_input("'{}' holds a run of another study", folder_.string());
+  }
+}
+
+void Trainer::write_identity() const {
+  fs::path path = folder_ / kRunFile;
+  if (fs::exists(path)) return;
   int64_t embedding = config_.model.vocabulary * config_.model.width;
   int64_t parameters = 0;
   for (const ParameterSpec& spec : model_parameters(config_.model)) {
@@ -140,7 +148,19 @@ void Trainer::identify() {
                     {"config", canonical_}});
 }
 
-// The newest checkpoint that is whole; a damaged one is passed over with a warning.
+// A run whose last checkpoint has been damaged since is not finished; one whose checkpoints were removed is.
+bool Trainer::is_finished() const {
+  if (!metrics_.finished()) return false;
+  std::vector<fs::path> checkpoints = list_checkpoints(folder_);
+  try {
+    if (!checkpoints.empty()) verify_checkpoint(checkpoints.back());
+    return true;
+  } catch (const InputError&) {
+    return false;  // restore() says so
+  }
+}
+
+// From the newest checkpoint that is whole; a damaged one is set aside with a warning.
 void Trainer::restore() {
   std::vector<fs::path> checkpoints = list_checkpoints(folder_);
   bool restored = false;
@@ -163,7 +183,8 @@ bool Trainer::restore_from(const fs::path& checkpoint) {
     optimizer_ = std::make_unique<AdamW>(model_->parameters(), config_.train);
     load_optimizer(checkpoint, *optimizer_);
   } catch (const InputError& error) {
-    std::fprintf(stderr, "warning: %s; going back to the checkpoint before it\n", error.what());
+    std::fprintf(stderr, "warning: %s; it is set aside, the checkpoint before it is taken\n", error.what());
+    set_aside_checkpoint(checkpoint);
     return false;
   }
   if (stored.config_hash != state_.config_hash)
@@ -175,10 +196,14 @@ bool Trainer::restore_from(const fs::path& checkpoint) {
 }
 
 TrainingOutcome Trainer::run() {
-  identify();
-  if (metrics_.finished()) return TrainingOutcome::kWasFinished;
+  check_identity();
+  if (is_finished()) return TrainingOutcome::kWasFinished;
+  remove_leftovers(folder_);
+  remove_leftovers(checkpoint_folder(folder_, 0).parent_path());
   at::set_num_threads(static_cast<int>(config_.train.threads));
   restore();
+  // Only now: a model that does not fit into memory leaves the folder free for one that does.
+  write_identity();
   reset_peak_memory();
   Progress progress(options_.label, steps_ * config_.train.batch_tokens(context_), "tokens");
   progress.set_start(state_.tokens);
@@ -293,6 +318,11 @@ TrainingOutcome Trainer::end(const char* reason, TrainingOutcome outcome) {
 }
 
 }  // namespace
+
+void check_training_data(const RunConfig& config) {
+  open_split(config, Split::kValidation);
+  TrainingBatches(open_split(config, Split::kTrain), config.seed, config.model.context, config.train.batch_windows);
+}
 
 TrainingOutcome run_training(const RunConfig& config, const fs::path& folder, const TrainingOptions& options) {
   // Without this, glibc maps every large tensor anew and the kernel zeroes its pages at every step.

@@ -25,6 +25,9 @@ struct TrainingOptions {
 
 enum class TrainingOutcome { kFinished, kWasFinished, kStopped };
 
+// InputError where the run's data is missing, damaged, too small or of another vocabulary.
+void check_training_data(const RunConfig& config);
+
 // InputError for a config, data or folder that do not fit; RunError where a loss is not finite or something cannot
 // be written.
 TrainingOutcome run_training(const RunConfig& config, const std::filesystem::path& folder,

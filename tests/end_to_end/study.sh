@@ -142,7 +142,9 @@ json diagnose one/runs/standard-seed1 --data data --json
 json evaluate one/runs/rd_attnres-seed1 --data data --split test --json
 for key in loss perplexity bits_per_byte tokens; do has $key evaluate; done
 loss() { sed -nE 's/.*"loss": ?([^,}]*).*/\1/p' "$1"; }
-[ -n "$(loss json)" ] && [ "$(loss json)" = "$(loss one/runs/rd_attnres-seed1/test.json)" ] || fail "evaluate and the study differ: $(loss json)"
+# To rounding: the study evaluates with its own batch and threads.
+awk -v a="$(loss json)" -v b="$(loss one/runs/rd_attnres-seed1/test.json)" 'BEGIN { exit !(a > 0 && b > 0 && (a - b) ^ 2 < 1e-12) }' ||
+  fail "evaluate and the study differ: $(loss json)"
 json plan study.toml --json
 json data stats data --json
 finish
