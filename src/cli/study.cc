@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "io/file.h"
+#include "io/processes.h"
 #include "io/signals.h"
 #include "study/report.h"
 #include "study/study_runner.h"
@@ -13,7 +14,7 @@ namespace {
 struct Options {
   std::string config, out;
   std::vector<std::string> set;
-  int64_t run = -1;
+  int64_t run = -1, jobs = 1;
   bool list = false;
 };
 
@@ -35,16 +36,17 @@ void run(const Options& options) {
     return;
   }
   catch_stop_signals();
-  std::optional<int64_t> only;
-  if (options.run >= 0) only = options.run;
-  StudyOutcome outcome = run_study(study, options.out, only);
+  StudyOptions runs{.jobs = options.jobs, .command = {own_program(), "study", options.config, "--out", options.out}};
+  for (const std::string& item : options.set) runs.command.insert(runs.command.end(), {"--set", item});
+  if (options.run >= 0) runs.only = options.run;
+  StudyOutcome outcome = run_study(study, options.out, runs);
   if (outcome.stopped) {
     std::printf("stopped and saved; the same command continues\n");
     throw StoppedBySignal{stop_signal()};
   }
   if (outcome.trained == 0 && outcome.failed == 0)
     std::printf("all %zu runs are done; nothing to train\n", study.runs.size());
-  if (!only) write_report(options.out);
+  if (!runs.only) write_report(options.out);
   if (outcome.failed > 0)
     fail_run("{} of {} runs failed; the report names them", outcome.failed, study.runs.size());
 }
@@ -61,6 +63,9 @@ void add_study_command(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_option("--run", options->run, "Only the run of this index, without a report (for job arrays)")
       ->check(CLI::NonNegativeNumber);
+  command->add_option("--jobs", options->jobs, "Runs side by side, each a process with the config's threads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_flag("--list", options->list, "List the runs and their indices, and do nothing");
   command->footer("Example: depthroute study configs/study/quickstart.toml --out runs/quickstart");
   command->callback([options] { run(*options); });

@@ -1,10 +1,12 @@
 #include "study/study_runner.h"
 
+#include <csignal>
 #include <cstdio>
 
 #include "data/manifest.h"
 #include "io/file.h"
 #include "io/format.h"
+#include "io/processes.h"
 #include "io/signals.h"
 #include "study/diagnostics.h"
 #include "train/checkpoint.h"
@@ -36,6 +38,10 @@ void freeze(const StudyConfig& study, const fs::path& folder) {
     fail_input("{}: its hash is not that of its protocol", where);
 }
 
+fs::path run_folder(const fs::path& folder, const StudyRun& run) {
+  return folder / "runs" / run.name();
+}
+
 // One run; false where it failed. A run that fails leaves the others alone: its error is shown, and the report will
 // name it.
 bool train_one(const StudyConfig& study, const StudyRun& run, const fs::path& folder, StudyOutcome& outcome) {
@@ -44,13 +50,41 @@ bool train_one(const StudyConfig& study, const StudyRun& run, const fs::path& fo
                           .study_hash = study.hash,
                           .diagnostics = milestone_diagnostics()};
   try {
-    TrainingOutcome result = run_training(run.config, folder / "runs" / run.name(), options);
+    TrainingOutcome result = run_training(run.config, run_folder(folder, run), options);
     outcome.stopped = result == TrainingOutcome::kStopped;
     if (result != TrainingOutcome::kWasFinished) ++outcome.trained;
     return true;
   } catch (const RunError& error) {
     std::fprintf(stderr, "%s failed: %s\n", run.name().c_str(), error.what());
     return false;
+  }
+}
+
+// The runs as processes of their own, options.jobs at a time.
+void train_side_by_side(const StudyConfig& study, const fs::path& folder, const StudyOptions& options,
+                        StudyOutcome& outcome) {
+  std::vector<std::vector<std::string>> commands;
+  std::vector<bool> was_finished;
+  for (const StudyRun& run : study.runs) {
+    commands.push_back(options.command);
+    commands.back().insert(commands.back().end(), {"--run", std::to_string(run.index)});
+    was_finished.push_back(Metrics(run_folder(folder, run) / "metrics.jsonl").finished());
+  }
+  auto codes = run_processes(commands, options.jobs, [&](size_t index, const std::string& line) {
+    constexpr std::string_view kError = "depthroute: error:";
+    bool error = line.starts_with(kError);
+    std::fprintf(stderr, "%s%s\n", error ? (study.runs[index].name() + " failed:").c_str() : "",
+                 line.c_str() + (error ? kError.size() : 0));
+  });
+  for (size_t i = 0; i < codes.size(); ++i) {
+    bool stopped = !codes[i] || *codes[i] == 128 + SIGTERM || *codes[i] == 128 + SIGINT;
+    if (stopped && stop_signal() != 0) {
+      outcome.stopped = true;
+    } else if (codes[i] != 0) {
+      ++outcome.failed;
+    } else if (!was_finished[i]) {
+      ++outcome.trained;
+    }
   }
 }
 
@@ -72,7 +106,8 @@ void evaluate_run(const fs::path& run_folder) {
 
 }  // namespace
 
-StudyOutcome run_study(const StudyConfig& study, const fs::path& folder, std::optional<int64_t> only) {
+StudyOutcome run_study(const StudyConfig& study, const fs::path& folder, const StudyOptions& options) {
+  std::optional<int64_t> only = options.only;
   if (only && (*only < 0 || *only >= static_cast<int64_t>(study.runs.size()))) {
     fail_input("--run {}: the study has the runs 0 to {}", *only, study.runs.size() - 1);
   }
@@ -80,6 +115,10 @@ StudyOutcome run_study(const StudyConfig& study, const fs::path& folder, std::op
   check_training_data(study.runs[0].config);
   freeze(study, folder);
   StudyOutcome outcome;
+  if (options.jobs > 1 && !only) {
+    train_side_by_side(study, folder, options, outcome);
+    return outcome;
+  }
   for (const StudyRun& run : study.runs) {
     if (only && run.index != *only) continue;
     if (!train_one(study, run, folder, outcome)) ++outcome.failed;

@@ -17,12 +17,17 @@ struct StudyOutcome {
   int64_t failed = 0;    // runs that ended in an error, which was shown
 };
 
-// All runs in turn, or run `only` alone (for job arrays). InputError where the folder holds another study.
-StudyOutcome run_study(const StudyConfig& study, const std::filesystem::path& folder, std::optional<int64_t> only);
+struct StudyOptions {
+  std::optional<int64_t> only{};       // this run alone, for job arrays
+  int64_t jobs = 1;                    // above 1: that many runs at a time, each a process
+  std::vector<std::string> command{};  // for those: the program and its arguments, all but "--run N"
+};
+
+// Trains what is not trained yet. InputError where the data does not fit or the folder holds another study.
+StudyOutcome run_study(const StudyConfig& study, const std::filesystem::path& folder, const StudyOptions& options);
 
 // Evaluates the test split with the last checkpoint of every finished run that has no test.json yet, once: the test
-// split plays no part
-// before the report. Runs whose data is not there are passed over with a warning.
+// split plays no part before the report. Runs whose data is not there are passed over with a warning.
 void evaluate_test_split(const std::filesystem::path& study_folder);
 
 }  // namespace depthroute

@@ -75,9 +75,9 @@ TEST(Study, RunsInPairsOnceAndRefusesAChange) {
   TestFolder folder;
   make_test_data(folder / "data");
   StudyConfig study = read(folder / "data");
-  EXPECT_EQ(run_study(study, folder / "a", std::nullopt).trained, 4);
-  EXPECT_EQ(run_study(study, folder / "a", std::nullopt).trained, 0);
-  for (int64_t run = 0; run < 4; ++run) EXPECT_EQ(run_study(study, folder / "b", run).trained, 1);
+  EXPECT_EQ(run_study(study, folder / "a", {}).trained, 4);
+  EXPECT_EQ(run_study(study, folder / "a", {}).trained, 0);
+  for (int64_t run = 0; run < 4; ++run) EXPECT_EQ(run_study(study, folder / "b", {.only = run}).trained, 1);
   for (const StudyRun& run : study.runs) {
     auto losses = [&](const char* out) {
       std::vector<double> values;
@@ -90,9 +90,9 @@ TEST(Study, RunsInPairsOnceAndRefusesAChange) {
     EXPECT_EQ(losses("a").size(), 2u);
   }
   std::string message = message_of<InputError>(
-      [&] { run_study(read(folder / "data", {"train.learning_rate=0.5"}), folder / "a", std::nullopt); });
+      [&] { run_study(read(folder / "data", {"train.learning_rate=0.5"}), folder / "a", {}); });
   EXPECT_NE(message.find("train.learning_rate"), std::string::npos) << message;
-  EXPECT_NE(message_of<InputError>([&] { run_study(study, folder / "a", 4); }), "");
+  EXPECT_NE(message_of<InputError>([&] { run_study(study, folder / "a", {.only = 4}); }), "");
 
   evaluate_test_split(folder / "a");
   Json test = read_json(folder / "a" / "runs" / "rd_attnres-seed1" / "test.json");

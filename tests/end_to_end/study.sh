@@ -85,6 +85,14 @@ done
 [ -s array/report.html ] || fail "no report of a job array"
 [ "$(losses one)" = "$(losses array)" ] || fail "a job array has other losses: $(diff <(losses one) <(losses array))"
 
+# Side by side.
+study aside --jobs 3
+[ "$(losses one)" = "$(losses aside)" ] || fail "runs side by side have other losses"
+for label in 1/6 2/6 3/6 4/6 5/6 6/6; do grep -q "\[$label\].*took" err || fail "no progress of run $label side by side"; done
+[ -s aside/report.html ] || fail "no report of runs side by side"
+study aside --jobs 3
+grep -q 'nothing to train' out || fail "a finished study trains again side by side"
+
 # Stopped, then continued.
 "$program" study study.toml --out stopped >out 2>err &
 pid=$!
@@ -95,6 +103,22 @@ status=$?
 [ "$status" = 143 ] || fail "exit code $status after SIGTERM in the third of six runs ($(finished stopped) are finished)"
 study stopped
 [ "$(losses one)" = "$(losses stopped)" ] || fail "a study that was stopped has other losses"
+
+# Stopped side by side, once by a signal and once by force: no run goes on alone, and all continue.
+for signal in TERM KILL; do
+  "$program" study study.toml --out "side$signal" --jobs 2 --set train.checkpoint_interval=1 >out 2>err &
+  pid=$!
+  while kill -0 $pid 2>/dev/null && ! grep -q '"step":3,' "side$signal/runs/standard-seed1/metrics.jsonl" 2>/dev/null; do sleep 0.01; done
+  kill "-$signal" $pid
+  wait $pid
+  status=$?
+  [ "$signal" = KILL ] || [ "$status" = 143 ] || fail "exit code $status after SIGTERM side by side"
+  # Their locks are free once they are gone.
+  for folder in "side$signal"/runs/*; do timeout 10 flock "$folder/lock" true || fail "$folder: a run goes on after SIG$signal"; done
+  [ "$(finished "side$signal")" -lt 6 ] || fail "SIG$signal came too late to stop anything"
+  study "side$signal" --jobs 2
+  [ "$(losses one)" = "$(losses "side$signal")" ] || fail "a study stopped side by side by SIG$signal has other losses"
+done
 
 # Runs of one step: a signal always comes in a run's last step. Not all runs are done, so this is not success.
 "$program" study study.toml --out brief --set train.tokens=128 --set train.milestones='[128]' >out 2>err &
@@ -114,6 +138,9 @@ status=$?
 [ "$status" = 1 ] || fail "exit code $status where one run failed"
 [ "$(grep -c '^depthroute: error: ' err)" = 1 ] || fail "not one line of error where one run failed: $(cat err)"
 grep -q 'block_attnres-seed2' err || fail "the failed run is not named"
+"$program" study study.toml --out failed --jobs 2 >out 2>err 9>&-
+[ "$?" = 1 ] || fail "exit code where one run failed side by side"
+[ "$(grep -c '^depthroute: error: ' err)" = 1 ] && grep -q '^block_attnres-seed2 failed: ' err || fail "one run failed side by side: $(cat err)"
 [ "$(finished failed)" = 5 ] && [ -s failed/report.html ] || fail "a failed run kept the others or the report"
 exec 9>&-
 study failed
