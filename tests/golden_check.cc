@@ -1,7 +1,6 @@
 // golden_check FILE...: compares every implementation with stored fp64 values of depth reads
-// (depth_read_*.safetensors) and of whole
-// models (model_*.safetensors), forward and gradients, in fp64 and in fp32. The format is described in
-// docs/file_formats.md.
+// (depth_read_*.safetensors) and of whole models (model_*.safetensors), forward and gradients, in fp64 and in fp32.
+// The format is described in docs/file_formats.md.
 //
 // An error is the largest difference relative to the largest magnitude of the stored tensor, absolute where that is
 // below 1e-9.

@@ -36,7 +36,8 @@ void run(const Options& options) {
     return;
   }
   catch_stop_signals();
-  StudyOptions runs{.jobs = options.jobs, .command = {own_program(), "study", options.config, "--out", options.out}};
+  StudyOptions runs{.jobs = options.jobs,
+                    .command = {own_program(), "study", options.config, "--out", options.out}};
   for (const std::string& item : options.set) runs.command.insert(runs.command.end(), {"--set", item});
   if (options.run >= 0) runs.only = options.run;
   StudyOutcome outcome = run_study(study, options.out, runs);

@@ -1,6 +1,5 @@
 // Configs: TOML files, with `--set key=value` on top. A reader takes the keys it knows; what is left over is an
-// error that names the
-// nearest known key. Messages name the file, the line and the key.
+// error that names the nearest known key. Messages name the file, the line and the key.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -1,7 +1,6 @@
 // Whole files and folders that are either there or not: everything is written under a temporary name beside its
-// destination,
-// flushed to the disk (fsync) and renamed. An object destroyed before commit() removes its temporary and leaves the
-// old content.
+// destination, flushed to the disk (fsync) and renamed. An object destroyed before commit() removes its temporary
+// and leaves the old content.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -15,8 +15,10 @@ std::vector<std::string> shell(const std::string& script) {
 
 TEST(RunProcesses, GivesEveryCodeAndEveryLine) {
   std::map<size_t, std::vector<std::string>> lines;
-  auto codes = run_processes({shell("echo out; echo one >&2; echo two >&2"), shell("printf 'no end' >&2; exit 7"),
-                              shell("kill -9 $$"), {"/no/such/program"}},
+  auto codes = run_processes({shell("echo out; echo one >&2; echo two >&2"),
+                              shell("printf 'no end' >&2; exit 7"),
+                              shell("kill -9 $$"),
+                              {"/no/such/program"}},
                              2, [&](size_t index, const std::string& line) { lines[index].push_back(line); });
   EXPECT_EQ(codes, (std::vector<std::optional<int>>{0, 7, 137, 127}));
   EXPECT_EQ(lines, (std::map<size_t, std::vector<std::string>>{{0, {"one", "two"}}, {1, {"no end"}}}));

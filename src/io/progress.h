@@ -1,6 +1,5 @@
 // The one progress line: rewritten in place on a terminal, a plain line every few seconds otherwise. On standard
-// error, so that
-// standard output carries results only.
+// error, so that standard output carries results only.
 #pragma once
 #include <chrono>
 #include <cstdint>

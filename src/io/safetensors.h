@@ -1,6 +1,6 @@
 // safetensors: an 8-byte little-endian header length, a JSON header (name -> dtype, shape, byte range), then the
-// tensors' bytes.
-// https://huggingface.co/docs/safetensors. This file knows bytes and shapes only; model/ turns them into tensors.
+// tensors' bytes. https://huggingface.co/docs/safetensors. This file knows bytes and shapes only; model/ turns them
+// into tensors.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -20,8 +20,8 @@ struct SafetensorsEntry {
 };
 
 // A file mapped into memory; entries point into it. InputError, naming the file and the tensor, for anything that
-// is not a
-// well-formed file: truncated, an absurd header, ranges that overlap, leave gaps or disagree with dtype and shape.
+// is not a well-formed file: truncated, an absurd header, ranges that overlap, leave gaps or disagree with dtype
+// and shape.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);

@@ -1,7 +1,6 @@
 // Initial values from a counter-based generator keyed by (seed, tensor name): tensors of the same name and shape
-// have the same bits in
-// every variant, whatever else the model has and however many threads draw them. That is what makes runs of a study
-// pairs.
+// have the same bits in every variant, whatever else the model has and however many threads draw them. That is what
+// makes runs of a study pairs.
 #pragma once
 #include <ATen/core/Tensor.h>
 

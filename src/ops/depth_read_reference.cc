@@ -8,8 +8,7 @@ namespace depthroute {
 namespace {
 
 // x / sqrt(mean(x^2) + eps) over the last dimension. A norm's reciprocal that underflows or overflows in float32
-// does so here too:
-// the contract is the formula.
+// does so here too: the contract is the formula.
 at::Tensor reciprocal_norm(const at::Tensor& x, double eps) {
   return (x.square().mean(-1, true) + eps).rsqrt();
 }

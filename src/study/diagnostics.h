@@ -1,10 +1,9 @@
 // What the depth reads of a model look at: per read the mean distribution over its sources, its entropy and its
-// largest weight, and
-// how far the QK route's distribution is from the V route's.
+// largest weight, and how far the QK route's distribution is from the V route's.
 //
 // The Jensen-Shannon divergence JS(p, q) = H((p + q) / 2) - (H(p) + H(q)) / 2, in nats (at most ln 2), is given in
-// two forms, since the
-// paper does not say which one it reports: computed per token and then averaged, and of the averaged distributions.
+// two forms, since the paper does not say which one it reports: computed per token and then averaged, and of the
+// averaged distributions.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,10 +17,10 @@
 namespace depthroute {
 
 struct ReadStatistics {
-  std::string site;  // "model.layers.3.self_attn", "model.layers.3.mlp" or "model"
+  std::string site;   // "model.layers.3.self_attn", "model.layers.3.mlp" or "model"
   int64_t layer = 0;  // -1 for the final read
-  std::string kind;  // "attention", "mlp" or "output"
-  std::string role;  // "qkv", "qk", "v", "mlp", "out", ..
+  std::string kind;   // "attention", "mlp" or "output"
+  std::string role;   // "qkv", "qk", "v", "mlp", "out", ..
   std::vector<std::string> sources;
   std::vector<double> mean;  // by source; sums to 1
   double entropy = 0;        // mean over tokens (and heads), in nats

@@ -22,9 +22,8 @@ int64_t count_elements(const std::vector<ParameterSpec>& specs) {
 }
 
 // float32 values that backward keeps of a token: about 14 of the width and 4 of the MLP's hidden width a layer
-// (inputs, norms, rotated
-// heads, gate, up and their product), and the logits three times (logits, their logarithmic softmax, their
-// gradient).
+// (inputs, norms, rotated heads, gate, up and their product), and the logits three times (logits, their logarithmic
+// softmax, their gradient).
 double kept_values_per_token(const ModelConfig& model) {
   auto d = static_cast<double>(model.width), m = static_cast<double>(model.mlp_hidden);
   return static_cast<double>(model.layers) * (14 * d + 4 * m) + 3 * static_cast<double>(model.vocabulary);

@@ -218,8 +218,8 @@ std::string configuration_section(const StudyResults& results) {
       "The same protocol with the same data hash, on the same versions and number of threads, gives the same runs.",
       "soft");
   html += format_text("<p>Protocol hash <code>{}</code></p>\n", escape_html(results.hash));
-  html += details_html("Protocol",
-                       format_text("<pre tabindex=\"0\">{}</pre>", escape_html(dump_json(results.protocol_json, 2))));
+  html += details_html(
+      "Protocol", format_text("<pre tabindex=\"0\">{}</pre>", escape_html(dump_json(results.protocol_json, 2))));
   for (const std::string& variant : results.protocol.variants) {
     for (const RunResult& run : results.runs) {
       if (run.variant != variant || !run.usable() || run.config.empty()) continue;

@@ -198,9 +198,8 @@ class TestStudy {
     std::string name = (fs::temp_directory_path() / "depthroute_study_XXXXXX").string();
     if (!mkdtemp(name.data())) fail_run("no temporary folder");
     path_ = name;
-    write_json(path_ / "study.json", {{"format", "depthroute-study/1"},
-                                      {"hash", ""},
-                                      {"protocol", protocol_of(seed_count)}});
+    write_json(path_ / "study.json",
+               {{"format", "depthroute-study/1"}, {"hash", ""}, {"protocol", protocol_of(seed_count)}});
     for (const std::string& variant : kVariants) {
       for (int64_t seed = 1; seed <= seed_count; ++seed) write_run(path_, variant, seed);
     }

@@ -1,6 +1,5 @@
 // The batches of a run: windows of context + 1 tokens, read in an order that depends on the seed alone, whatever
-// the variant, the
-// micro-batch size or the number of processes.
+// the variant, the micro-batch size or the number of processes.
 #pragma once
 #include <ATen/core/Tensor.h>
 

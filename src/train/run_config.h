@@ -1,6 +1,5 @@
 // The config of one run: TOML in, one canonical JSON object with every default filled in out. Two runs with the
-// same canonical form,
-// the same data and the same number of threads have the same bits.
+// same canonical form, the same data and the same number of threads have the same bits.
 #pragma once
 #include <cstdint>
 #include <filesystem>

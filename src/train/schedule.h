@@ -7,10 +7,8 @@
 namespace depthroute {
 
 // The rate of step `step` (0-based) of `steps`. Warm-up rises linearly to the full rate. Cosine then falls to the
-// final fraction at the
-// last step (Loshchilov and Hutter, arXiv 1608.03983); warm-up-stable-decay stays and falls linearly over the last
-// decay_fraction
-// of all steps (Hu et al., arXiv 2404.06395).
+// final fraction at the last step (Loshchilov and Hutter, arXiv 1608.03983); warm-up-stable-decay stays and falls
+// linearly over the last decay_fraction of all steps (Hu et al., arXiv 2404.06395).
 double learning_rate_at(const TrainConfig& config, int64_t step, int64_t steps);
 
 }  // namespace depthroute
