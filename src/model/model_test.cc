@@ -41,16 +41,39 @@ TEST(Presets, HaveThePapersParameterCounts) {
     int64_t block = parameter_count(size, "standard") + (2 * layers + 1) * 2 * d;
     EXPECT_EQ(parameter_count(size, "block_attnres"), block);
     EXPECT_EQ(parameter_count(size, "rd_attnres"), block + layers * d);
+    for (const char* same : {"full_attnres", "rd_tied", "rd_frozen_v", "mhar"})
+      EXPECT_EQ(parameter_count(size, same), block) << same;
+    for (const char* same : {"rd_average", "rd_mhar", "mlp_split_attnres"})
+      EXPECT_EQ(parameter_count(size, same), block + layers * d) << same;
+    EXPECT_EQ(parameter_count(size, "split_attnres"), block + 2 * layers * d);
+    // Delta has no read at the end.
+    EXPECT_EQ(parameter_count(size, "delta_attnres"), block - 2 * d);
+    EXPECT_EQ(parameter_count(size, "delta_block"), block - 2 * d);
+    int64_t standard = parameter_count(size, "standard"), mudd = 2 * d * (layers - 1), dense = 0;
+    for (int64_t i = 0; i < layers; ++i) {
+      dense += i + 2;
+      int64_t streams = i + 1 < layers ? 4 : 1, weights = streams * (i + 2);
+      int64_t hidden = ((streams == 1 ? 4 : 1) * weights / 64 + 1) * 64;
+      mudd += hidden * d + weights * hidden + weights;
+    }
+    EXPECT_EQ(parameter_count(size, "denseformer"), standard + dense);
+    EXPECT_EQ(parameter_count(size, "muddformer"), standard + mudd);
   }
 }
 
 TEST(Initialisation, SharedTensorsOfTwoVariantsHaveTheSameBits) {
-  Transformer standard(config_of("tiny", "standard"), 7), routed(config_of("tiny", "rd_attnres"), 7),
-      other(config_of("tiny", "standard"), 8);
-  for (const auto& [name, parameter] : standard.parameters().items()) {
-    EXPECT_TRUE(at::equal(parameter, routed.parameters().get(name))) << name;
-    bool drawn = parameter.dim() == 2;
-    EXPECT_EQ(at::equal(parameter, other.parameters().get(name)), !drawn) << name;
+  Transformer standard(config_of("tiny", "standard"), 7), other(config_of("tiny", "standard"), 8);
+  for (const std::string& variant : variant_names()) {
+    Transformer routed(config_of("tiny", variant), 7);
+    int64_t shared = 0;
+    for (const auto& [name, parameter] : standard.parameters().items()) {
+      if (!routed.parameters().contains(name)) continue;  // MUDDFormer has its input norms by stream
+      ++shared;
+      EXPECT_TRUE(at::equal(parameter, routed.parameters().get(name))) << variant << " " << name;
+      bool drawn = parameter.dim() == 2;
+      EXPECT_EQ(at::equal(parameter, other.parameters().get(name)), !drawn) << name;
+    }
+    EXPECT_GE(shared, 2 + 8 * standard.config().layers) << variant;
   }
 }
 

@@ -3,8 +3,18 @@
 #include <utility>
 
 #include "io/error.h"
+#include "ops/dense_mix.h"
 
 namespace depthroute {
+namespace {
+
+std::vector<at::Tensor> tensors_of(const std::vector<DepthSource*>& sources) {
+  std::vector<at::Tensor> tensors;
+  for (const DepthSource* source : sources) tensors.push_back(source->source());
+  return tensors;
+}
+
+}  // namespace
 
 DepthMemory::DepthMemory(int64_t heads, double eps, DepthReadImplementation implementation)
     : heads_(heads), eps_(eps), implementation_(implementation) {}
@@ -27,16 +37,23 @@ int64_t DepthMemory::size() const {
   return static_cast<int64_t>(completed_.size()) + (partial_ ? 1 : 0);
 }
 
-DepthRead DepthMemory::read(const std::vector<at::Tensor>& queries, const at::Tensor& key_norm_weight) {
+std::vector<DepthSource*> DepthMemory::sources() {
   std::vector<DepthSource*> sources;
   for (DepthSource& source : completed_) sources.push_back(&source);
   if (partial_) sources.push_back(&*partial_);
+  return sources;
+}
+
+DepthRead DepthMemory::read(const std::vector<at::Tensor>& queries, const at::Tensor& key_norm_weight) {
   if (implementation_ == DepthReadImplementation::kFused) {
-    return depth_read_fused(sources, queries, key_norm_weight, {}, heads_, eps_);
+    return depth_read_fused(sources(), queries, key_norm_weight, {}, heads_, eps_);
   }
-  std::vector<at::Tensor> tensors;
-  for (const DepthSource* source : sources) tensors.push_back(source->source());
-  return depth_read_reference(tensors, queries, key_norm_weight, {}, heads_, eps_);
+  return depth_read_reference(tensors_of(sources()), queries, key_norm_weight, {}, heads_, eps_);
+}
+
+std::vector<at::Tensor> DepthMemory::mix(const at::Tensor& weights) {
+  if (implementation_ == DepthReadImplementation::kFused) return dense_mix_fused(sources(), weights);
+  return dense_mix_reference(tensors_of(sources()), weights);
 }
 
 }  // namespace depthroute

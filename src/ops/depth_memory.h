@@ -30,8 +30,12 @@ class DepthMemory {
 
   // One mixture per query; see depth_read.h for shapes and errors.
   DepthRead read(const std::vector<at::Tensor>& queries, const at::Tensor& key_norm_weight);
+  // One weighted sum per row of weights; see dense_mix.h for shapes and errors.
+  std::vector<at::Tensor> mix(const at::Tensor& weights);
 
  private:
+  std::vector<DepthSource*> sources();
+
   int64_t heads_;
   double eps_;
   DepthReadImplementation implementation_;

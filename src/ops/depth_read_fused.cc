@@ -193,15 +193,17 @@ at::Tensor SourceGradient::take() {
   return pass_ == torch::autograd::get_current_graph_task_id() ? sum : at::Tensor();
 }
 
-void DepthSource::prepare(int64_t heads) {
-  if (!value_.defined()) {
-    value_ = source_.detach().contiguous();
-    reciprocal_norm_ = at::empty({source_.numel() / source_.size(-1), heads}, value_.options());
-  }
+void DepthSource::prepare() {
+  if (!value_.defined()) value_ = source_.detach().contiguous();
   if (!token_.defined() && at::GradMode::is_enabled() && source_.requires_grad()) {
     gradient_ = c10::make_intrusive<SourceGradient>();
     token_ = SourceToken::apply(source_, gradient_);
   }
+}
+
+void DepthSource::prepare_norm(int64_t heads) {
+  if (reciprocal_norm_.defined()) return;
+  reciprocal_norm_ = at::empty({source_.numel() / source_.size(-1), heads}, value_.options());
 }
 
 // One read of prepared sources: queries, key-norm weight, output-norm weight if any, and tokens are autograd's
@@ -221,7 +223,8 @@ class FusedRead : public Function<FusedRead> {
     inputs.push_back(arguments.key_weight);
     if (arguments.output_weight.defined()) inputs.push_back(arguments.output_weight);
     for (DepthSource* source : arguments.sources) {
-      source->prepare(arguments.heads);
+      source->prepare();
+      source->prepare_norm(arguments.heads);
       if (source->token_.defined()) inputs.push_back(source->token_);
     }
     bool recorded = at::GradMode::is_enabled() && torch::autograd::any_variable_requires_grad(inputs);

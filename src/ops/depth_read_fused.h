@@ -49,8 +49,10 @@ class DepthSource {
 
  private:
   friend class FusedRead;
+  friend class FusedMix;  // ops/dense_mix.h
   // Fills what is still missing; the token only where gradients are recorded and the source wants one.
-  void prepare(int64_t heads);
+  void prepare();
+  void prepare_norm(int64_t heads);
 
   at::Tensor source_;
   at::Tensor value_;            // [..., d], detached and dense

@@ -29,16 +29,22 @@ ResidualConfig attention_residual(const std::string& variant, std::vector<std::s
 const std::vector<std::string>& variant_names() {
   static const std::vector<std::string> names = {
       "standard",   "block_attnres", "full_attnres",  "rd_attnres",        "rd_tied",
-      "rd_average", "rd_frozen_v",   "split_attnres", "mlp_split_attnres", "mhar"};
+      "rd_average", "rd_frozen_v",   "split_attnres", "mlp_split_attnres", "mhar",
+      "rd_mhar",    "delta_attnres", "delta_block",   "denseformer",       "muddformer"};
   return names;
 }
 
 ResidualConfig named_residual_config(const std::string& variant, int64_t layers) {
   int64_t block = std::max<int64_t>(1, (layers + kDefaultBlocks - 1) / kDefaultBlocks);
   const std::vector<std::string> parent = {"qkv"}, decoupled = {"qk", "v"};
-  if (variant == "standard") return {};
+  if (variant == "standard" || variant == "denseformer" || variant == "muddformer") {
+    ResidualConfig config;
+    config.variant = variant;
+    return config;
+  }
   if (variant == "block_attnres") return attention_residual(variant, parent, block);
-  if (variant == "full_attnres") return attention_residual(variant, parent, 0);
+  if (variant == "full_attnres" || variant == "delta_attnres") return attention_residual(variant, parent, 0);
+  if (variant == "delta_block") return attention_residual(variant, parent, block);
   if (variant == "split_attnres") return attention_residual(variant, {"q", "k", "v"}, block);
   if (variant == "rd_attnres") return attention_residual(variant, decoupled, block);
   if (variant == "mlp_split_attnres") {
@@ -46,8 +52,8 @@ ResidualConfig named_residual_config(const std::string& variant, int64_t layers)
     config.mlp_roles = {"g", "u"};
     return config;
   }
-  if (variant == "mhar") {
-    ResidualConfig config = attention_residual(variant, parent, block);
+  if (variant == "mhar" || variant == "rd_mhar") {
+    ResidualConfig config = attention_residual(variant, variant == "mhar" ? parent : decoupled, block);
     config.depth_heads = 4;
     return config;
   }
@@ -120,6 +126,10 @@ std::string control_name(DepthControl control) {
 
 std::unique_ptr<Residual> make_residual(const ResidualConfig& config, const ResidualShape& shape) {
   if (config.variant == "standard") return make_standard_residual(shape);
+  if (config.variant == "delta_attnres" || config.variant == "delta_block")
+    return make_delta_residual(config, shape);
+  if (config.variant == "denseformer") return make_denseformer(config, shape);
+  if (config.variant == "muddformer") return make_muddformer(config, shape);
   return make_attention_residual(config, shape);
 }
 

@@ -51,7 +51,8 @@ enum class DepthControl { kNone, kTied, kAverage, kFrozenValue };
 
 struct ResidualConfig {
   std::string variant = "standard";
-  // The keys below apply to the attention-residual family; named variants set them (see named_residual_config).
+  // The keys below apply to variants with depth reads (attention residuals, Delta); named variants set them (see
+  // named_residual_config).
   std::vector<std::string> attention_roles;  // a partition of q, k, v: {"qkv"}, {"qk", "v"}, {"q", "k", "v"}, ..
   std::vector<std::string> mlp_roles = {"mlp"};  // or {"g", "u"}: gate and up projections read separately
   int64_t layers_per_block = 0;                  // 0: every sublayer's output is a source of its own

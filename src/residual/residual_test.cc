@@ -40,8 +40,11 @@ TEST(Residual, EveryNamedVariantRunsAndUsesItsParameters) {
     at::Tensor output = run_stream(*residual, parameters, embedding, kLayers);
     EXPECT_EQ(output.sizes(), embedding.sizes()) << variant;
     output.square().sum().backward();
-    for (const auto& [name, parameter] : parameters.items())
-      EXPECT_TRUE(parameter.grad().defined()) << variant << " " << name;
+    for (const auto& [name, parameter] : parameters.items()) {
+      // The first sublayer of Delta reads the running sum alone.
+      bool unused = variant.starts_with("delta_") && name.starts_with("model.layers.0.self_attn.depth_read");
+      EXPECT_EQ(parameter.grad().defined(), !unused) << variant << " " << name;
+    }
   }
 }
 
@@ -60,7 +63,9 @@ TEST(Residual, SourceNamesAreThoseOfTheReads) {
                  EXPECT_TRUE(at::allclose(probabilities.sum(1), at::ones_like(probabilities.select(1, 0))))
                      << variant << site;
                });
-    EXPECT_EQ(reads > 0, variant != "standard");
+    bool has_reads = !residual->source_names("model.layers.1.mlp").empty();
+    EXPECT_EQ(reads > 0, has_reads) << variant;
+    EXPECT_EQ(has_reads, variant != "standard" && variant != "denseformer" && variant != "muddformer") << variant;
   }
 }
 
@@ -96,6 +101,65 @@ TEST(AttentionResidual, BlocksAreSumsOfOutputsWithoutTheEmbedding) {
   expect_mean(stream->mlp_inputs(1).gate, {embedding, block, outputs[2]});
   stream->write_mlp(1, outputs[3]);
   EXPECT_TRUE(at::allclose(stream->output(), (embedding + block + outputs[2] + outputs[3]) / 3, 1e-12, 1e-12));
+}
+
+ParameterStore initial_parameters(const Residual& residual) {
+  ParameterStore parameters;
+  for (const ParameterSpec& spec : residual.parameters()) {
+    at::Tensor tensor = at::zeros(spec.shape, at::kDouble);
+    if (spec.initialisation == Initialisation::kOne) tensor.fill_(1);
+    if (spec.initialisation == Initialisation::kNormal) tensor.normal_();
+    if (spec.initialisation == Initialisation::kNewestSource) tensor.select(-1, tensor.size(-1) - 1).fill_(1);
+    parameters.add(spec.name, tensor);
+  }
+  return parameters;
+}
+
+TEST(DenseVariants, StartAsTheStandardResidual) {
+  at::manual_seed(9);
+  at::Tensor embedding = at::randn({2, 3, kWidth}, at::kDouble);
+  auto output = [&](const std::string& variant) {
+    std::unique_ptr<Residual> residual = make_residual(named_residual_config(variant, kLayers), kShape);
+    return run_stream(*residual, initial_parameters(*residual), embedding, kLayers);
+  };
+  at::Tensor standard = output("standard");
+  for (const char* variant : {"denseformer", "muddformer"})
+    EXPECT_TRUE(at::allclose(output(variant), standard, 1e-12, 1e-12)) << variant;
+}
+
+// By hand: the running sum plus the mean of what was added to it, by sublayer or by block of one layer.
+TEST(Delta, AddsTheMeanOfWhatWasAddedAtFirst) {
+  at::manual_seed(10);
+  at::Tensor embedding = at::randn({1, 2, kWidth}, at::kDouble);
+  std::vector<at::Tensor> outputs;
+  for (int i = 0; i < 4; ++i) outputs.push_back(at::randn({1, 2, kWidth}, at::kDouble));
+  for (bool blocks : {false, true}) {
+    ResidualConfig config = named_residual_config(blocks ? "delta_block" : "delta_attnres", 2);
+    if (blocks) config.layers_per_block = 1;
+    std::unique_ptr<Residual> residual = make_residual(config, {2, kWidth, 1e-6});
+    ParameterStore parameters = initial_parameters(*residual);
+    auto stream = residual->begin(parameters, embedding, {});
+    auto norm = [](const at::Tensor& x) { return x / (x.square().mean(-1, true) + 1e-6).sqrt(); };
+    auto expect_sum = [&](const at::Tensor& actual, const at::Tensor& x, const std::vector<at::Tensor>& sources) {
+      at::Tensor expected = sources.empty() ? x : x + at::stack(sources).mean(0);
+      EXPECT_TRUE(at::allclose(actual, norm(expected), 1e-12, 1e-12)) << blocks;
+    };
+    at::Tensor x = embedding, block = outputs[0] + outputs[1];
+    expect_sum(stream->attention_inputs(0).value, x, {});
+    stream->write_attention(0, outputs[0]);
+    x = x + outputs[0];
+    expect_sum(stream->mlp_inputs(0).up, x, blocks ? std::vector{embedding} : std::vector{embedding, outputs[0]});
+    stream->write_mlp(0, outputs[1]);
+    x = x + outputs[1];
+    expect_sum(stream->attention_inputs(1).query, x,
+               blocks ? std::vector{embedding, block} : std::vector{embedding, outputs[0], outputs[1]});
+    stream->write_attention(1, outputs[2]);
+    x = x + outputs[2];
+    expect_sum(stream->mlp_inputs(1).gate, x,
+               blocks ? std::vector{embedding, block} : std::vector{embedding, outputs[0], outputs[1], outputs[2]});
+    stream->write_mlp(1, outputs[3]);
+    EXPECT_TRUE(at::allclose(stream->output(), x + outputs[3], 1e-12, 1e-12));
+  }
 }
 
 TEST(AttentionResidual, TiedControlHasTheBitsOfBlockAttnRes) {

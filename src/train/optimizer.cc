@@ -9,7 +9,8 @@ AdamW::AdamW(const ParameterStore& parameters, const TrainConfig& config) : conf
   step_ = at::zeros({1}, at::kFloat);
   groups_[0].weight_decay = config.weight_decay;
   for (const auto& [name, parameter] : parameters.items()) {
-    Group& group = groups_[parameter.dim() >= 2 ? 0 : 1];
+    // Biases are none of the matrices, whatever their shape.
+    Group& group = groups_[parameter.dim() >= 2 && !name.ends_with(".bias") ? 0 : 1];
     group.names.push_back(name);
     group.parameters.push_back(parameter);
     group.averages.push_back(at::zeros_like(parameter.detach()));

@@ -1,0 +1,133 @@
+// Rows of d values, on raw pointers, for kernels that are compiled for several instruction sets (Highway): dot products
+// of several rows with several vectors, and weighted sums of rows. Included once for each instruction set.
+#if defined(DEPTHROUTE_OPS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DEPTHROUTE_OPS_ROWS_INL_H_
+#undef DEPTHROUTE_OPS_ROWS_INL_H_
+#else
+#define DEPTHROUTE_OPS_ROWS_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace depthroute {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Loops over the routes, sources and vectors of a tile are unrolled, so that its sums stay in registers.
+#define DEPTHROUTE_UNROLL _Pragma("GCC unroll 16")
+
+template <typename T>
+using Vector = hn::ScalableTag<T>;
+// Elements that do not fill a vector go one by one through the same operations.
+template <typename T>
+using Single = hn::CappedTag<T, 1>;
+
+// out[r * stride + g] = row[g] . vector[r]. The two sums of a pair depend on the width alone, not on the tile it is
+// in. What lies `ahead` elements behind the rows is brought into the cache meanwhile.
+template <int G, int R, bool kPrefetch, typename T>
+HWY_INLINE void dot_tile(const T* const* row, const T* const* vector, int64_t width, int64_t ahead, T* out,
+                         int64_t stride) {
+  const Vector<T> d;
+  const Single<T> single;
+  using V = hn::Vec<Vector<T>>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V even[G][R], odd[G][R];
+  DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
+    DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) even[g][r] = odd[g][r] = hn::Zero(d);
+  }
+  int64_t j = 0;
+  for (; j + 2 * lanes <= width; j += 2 * lanes) {
+    V first[R], second[R];
+    DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+      first[r] = hn::LoadU(d, vector[r] + j);
+      second[r] = hn::LoadU(d, vector[r] + j + lanes);
+    }
+    DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
+      const V x = hn::LoadU(d, row[g] + j), y = hn::LoadU(d, row[g] + j + lanes);
+      if (kPrefetch) {
+        hwy::Prefetch(row[g] + j + ahead);
+        if (sizeof(V) >= 64) hwy::Prefetch(row[g] + j + ahead + lanes);
+      }
+      DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+        even[g][r] = hn::MulAdd(x, first[r], even[g][r]);
+        odd[g][r] = hn::MulAdd(y, second[r], odd[g][r]);
+      }
+    }
+  }
+  if (j + lanes <= width) {
+    DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
+      const V x = hn::LoadU(d, row[g] + j);
+      DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+        even[g][r] = hn::MulAdd(x, hn::LoadU(d, vector[r] + j), even[g][r]);
+      }
+    }
+    j += lanes;
+  }
+  DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
+    DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+      auto rest = hn::Zero(single);
+      for (int64_t k = j; k < width; ++k) {
+        rest = hn::MulAdd(hn::LoadU(single, row[g] + k), hn::LoadU(single, vector[r] + k), rest);
+      }
+      out[r * stride + g] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[g][r], odd[g][r]))) + hn::GetLane(rest);
+    }
+  }
+}
+
+// out[r * stride + i] = row[i] . vector[r] for all rows, in tiles of eight independent sums: as many as two
+// multiply-add units with a latency of four cycles need.
+template <int R, bool kPrefetch, typename T>
+HWY_INLINE void dots(const T* const* row, int64_t rows, const T* const* vector, int64_t width, int64_t ahead,
+                     T* out, int64_t stride) {
+  constexpr int kTile = R == 1 ? 4 : R == 2 ? 2 : 1;
+  int64_t i = 0;
+  for (; i + kTile <= rows; i += kTile)
+    dot_tile<kTile, R, kPrefetch>(row + i, vector, width, ahead, out + i, stride);
+  for (; i < rows; ++i) dot_tile<1, R, kPrefetch>(row + i, vector, width, ahead, out + i, stride);
+}
+
+// Elements [j, j + C vectors) of out[r] = sum_i probability[r * stride + i] row[i].
+template <int R, int C, typename D, typename T>
+HWY_INLINE void mix_tile(D d, const T* const* row, int64_t rows, const T* probability, int64_t stride, int64_t j,
+                         T* const* out) {
+  using V = hn::Vec<D>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sum[R][C];
+  DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) sum[r][c] = hn::Zero(d);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    V weight[R];
+    DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) weight[r] = hn::Set(d, probability[r * stride + i]);
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) {
+      const V x = hn::LoadU(d, row[i] + j + c * lanes);
+      DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) sum[r][c] = hn::MulAdd(weight[r], x, sum[r][c]);
+    }
+  }
+  DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) hn::StoreU(sum[r][c], d, out[r] + j + c * lanes);
+  }
+}
+
+template <int R, typename T>
+HWY_INLINE void mix(const T* const* row, int64_t rows, const T* probability, int64_t stride, int64_t width,
+                    T* const* out) {
+  constexpr int kTile = R == 1 ? 8 : R == 2 ? 4 : 2;
+  const Vector<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + kTile * lanes <= width; j += kTile * lanes)
+    mix_tile<R, kTile>(d, row, rows, probability, stride, j, out);
+  for (; j + lanes <= width; j += lanes) mix_tile<R, 1>(d, row, rows, probability, stride, j, out);
+  for (; j < width; ++j) mix_tile<R, 1>(Single<T>(), row, rows, probability, stride, j, out);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace depthroute
+HWY_AFTER_NAMESPACE();
+#endif
