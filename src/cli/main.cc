@@ -69,6 +69,7 @@ int main(int argc, char** argv) {
   depthroute::add_plan_command(app);
   depthroute::add_train_command(app);
   depthroute::add_evaluate_command(app);
+  depthroute::add_convert_command(app);
   depthroute::add_study_command(app);
   depthroute::add_report_command(app);
   depthroute::add_diagnose_command(app);

@@ -119,6 +119,7 @@ void sync_file(const fs::path& path) {
 }
 
 void make_folder(const fs::path& path) {
+  if (path.empty()) return;  // the parent of a bare name: the working folder
   std::error_code error;
   fs::create_directories(path, error);
   if (error) fail_run("cannot make the folder '{}': {}", path.string(), error.message());

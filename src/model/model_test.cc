@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "io/test_folder.h"
+#include "model/conversion.h"
 #include "model/initialisation.h"
 #include "model/model_config.h"
 #include "model/transformer.h"
@@ -161,6 +162,60 @@ TEST(ModelConfig, AbsurdSizesAreRefused) {
   EXPECT_NE(error([](ModelConfig& c) { c.heads = 3; }).find("does not divide"), std::string::npos);
   EXPECT_NE(error([](ModelConfig& c) { c.heads = 32; }).find("even"), std::string::npos);
   EXPECT_NE(message_of<InputError>([] { preset("S"); }).find("did you mean 's'"), std::string::npos);
+}
+
+// A model whose parameters are all random: no query is zero, no norm one.
+Transformer random_model(const std::string& variant) {
+  ModelConfig config = config_of("tiny", variant);
+  ParameterStore parameters;
+  for (const ParameterSpec& spec : model_parameters(config)) {
+    at::Tensor tensor = at::randn(spec.shape, at::kDouble) * 0.3;
+    if (spec.initialisation == Initialisation::kOne) tensor += 1;
+    parameters.add(spec.name, tensor);
+  }
+  return {config, std::move(parameters)};
+}
+
+TEST(Conversion, RefinedRoutesComputeTheSameFunction) {
+  at::NoGradGuard no_grad;
+  at::manual_seed(11);
+  at::Tensor ids = at::randint(0, 256, {2, 12}, at::kLong);
+  for (auto [from, to] : {std::pair{"block_attnres", "rd_attnres"},
+                          {"block_attnres", "split_attnres"},
+                          {"block_attnres", "mlp_split_attnres"},
+                          {"block_attnres", "rd_tied"},
+                          {"rd_attnres", "split_attnres"},
+                          {"mhar", "rd_mhar"},
+                          {"muddformer", "muddformer"}}) {
+    Transformer source = random_model(from);
+    Conversion conversion = convert_model(source, config_of("tiny", to), 1);
+    EXPECT_TRUE(conversion.initialised.empty()) << from << " " << to << " " << conversion.initialised[0];
+    at::Tensor expected = source.logits(ids), actual = conversion.model.logits(ids);
+    EXPECT_TRUE(at::allclose(actual, expected, 1e-9, 1e-9)) << from << " " << to;
+    EXPECT_GT(expected.std().item<double>(), 0.1) << from;
+  }
+}
+
+TEST(Conversion, SaysWhatHasNoCounterpart) {
+  ModelConfig config = config_of("tiny", "rd_attnres");
+  Transformer source(config_of("tiny", "standard"), 3), fresh(config, 5);
+  Conversion conversion = convert_model(source, config, 5);
+  EXPECT_EQ(conversion.copied.size(), source.parameters().items().size());
+  EXPECT_TRUE(conversion.copied_from.empty() && conversion.left_out.empty());
+  for (const auto& [name, parameter] : fresh.parameters().items()) {
+    const ParameterStore& origin = source.parameters().contains(name) ? source.parameters() : fresh.parameters();
+    EXPECT_TRUE(at::equal(conversion.model.parameters().get(name), origin.get(name))) << name;
+    EXPECT_TRUE(conversion.model.parameters().get(name).requires_grad());
+  }
+  Conversion back = convert_model(conversion.model, config_of("tiny", "standard"), 5);
+  EXPECT_EQ(back.left_out, conversion.initialised);
+  // The two routes' queries have no one counterpart.
+  Conversion merged = convert_model(conversion.model, config_of("tiny", "block_attnres"), 5);
+  EXPECT_EQ(merged.initialised.size(), static_cast<size_t>(config.layers));
+  EXPECT_EQ(merged.left_out.size(), static_cast<size_t>(2 * config.layers));
+  config.width = 64;
+  EXPECT_NE(message_of<InputError>([&] { convert_model(source, config, 5); }).find("model.width"),
+            std::string::npos);
 }
 
 // 6 per weight and token for a Llama, the term everyone quotes, is most of it at S.

@@ -90,6 +90,11 @@ void verify_checkpoint(const fs::path& folder) {
   }
 }
 
+std::string checkpoint_weights_checksum(const fs::path& folder) {
+  return json_get<std::string>(read_json(folder / kChecksumFile), kModelFile,
+                               format_text("'{}'", (folder / kChecksumFile).string()));
+}
+
 Transformer load_model(const fs::path& folder) {
   fs::path config_path = folder / kConfigFile;
   ModelConfig config = model_config_from_json(read_json(config_path), format_text("'{}'", config_path.string()));

@@ -31,6 +31,9 @@ void write_checkpoint(const std::filesystem::path& folder, const Transformer& mo
 // InputError, naming the file, where one is missing, truncated or changed.
 void verify_checkpoint(const std::filesystem::path& folder);
 
+// The checksum of the weights as the checkpoint states it.
+std::string checkpoint_weights_checksum(const std::filesystem::path& folder);
+
 // verify_checkpoint is up to the caller. InputError for tensors that are missing, left over or of another shape.
 Transformer load_model(const std::filesystem::path& folder);
 void load_optimizer(const std::filesystem::path& folder, AdamW& optimizer);

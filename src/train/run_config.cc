@@ -5,6 +5,7 @@
 #include "io/checksum.h"
 #include "io/format.h"
 #include "io/text.h"
+#include "train/checkpoint.h"
 
 namespace depthroute {
 namespace {
@@ -18,7 +19,8 @@ void override_size(Config& table, const char* key, int64_t& value) {
 
 // Keys whose value leaves the result as it is.
 bool shapes_result(const std::string& key) {
-  return key != "train.log_interval" && key != "train.checkpoint_interval" && key != "data.folder";
+  return key != "train.log_interval" && key != "train.checkpoint_interval" && key != "data.folder" &&
+         key != "train.initial_checkpoint";
 }
 
 void flatten(const Json& value, const std::string& path, std::map<std::string, Json>& flat) {
@@ -127,6 +129,11 @@ TrainConfig read_train_config(Config table, int64_t context) {
   train.log_interval = table.integer_between("log_interval", train.log_interval, 1, kMaxSteps);
   train.threads = table.integer_between("threads", 0, 0, 1024);
   if (train.threads == 0) train.threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  if (table.has("initial_checkpoint")) {
+    train.initial_checkpoint = find_checkpoint(table.string("initial_checkpoint"));
+    verify_checkpoint(train.initial_checkpoint);
+    train.initial_weights = checkpoint_weights_checksum(train.initial_checkpoint);
+  }
   table.finish();
   return train;
 }
@@ -145,28 +152,34 @@ RunConfig read_run_config(Config& config) {
 
 Json run_config_to_json(const RunConfig& config) {
   const TrainConfig& train = config.train;
-  return {{"seed", config.seed},
-          {"model", model_config_to_json(config.model)},
-          {"data", {{"folder", config.data_folder.string()}}},
-          {"train",
-           {{"tokens", train.tokens},
-            {"batch_windows", train.batch_windows},
-            {"micro_batch_windows", train.micro_batch_windows},
-            {"learning_rate", train.learning_rate},
-            {"schedule", train.schedule == Schedule::kCosine ? "cosine" : "wsd"},
-            {"warmup_steps", train.warmup_steps},
-            {"decay_fraction", train.decay_fraction},
-            {"final_learning_rate_fraction", train.final_learning_rate_fraction},
-            {"weight_decay", train.weight_decay},
-            {"beta1", train.beta1},
-            {"beta2", train.beta2},
-            {"epsilon", train.epsilon},
-            {"gradient_clip", train.gradient_clip},
-            {"milestones", train.milestones},
-            {"validation_interval", train.validation_interval},
-            {"checkpoint_interval", train.checkpoint_interval},
-            {"log_interval", train.log_interval},
-            {"threads", train.threads}}}};
+  Json json = {{"seed", config.seed},
+               {"model", model_config_to_json(config.model)},
+               {"data", {{"folder", config.data_folder.string()}}},
+               {"train",
+                {{"tokens", train.tokens},
+                 {"batch_windows", train.batch_windows},
+                 {"micro_batch_windows", train.micro_batch_windows},
+                 {"learning_rate", train.learning_rate},
+                 {"schedule", train.schedule == Schedule::kCosine ? "cosine" : "wsd"},
+                 {"warmup_steps", train.warmup_steps},
+                 {"decay_fraction", train.decay_fraction},
+                 {"final_learning_rate_fraction", train.final_learning_rate_fraction},
+                 {"weight_decay", train.weight_decay},
+                 {"beta1", train.beta1},
+                 {"beta2", train.beta2},
+                 {"epsilon", train.epsilon},
+                 {"gradient_clip", train.gradient_clip},
+                 {"milestones", train.milestones},
+                 {"validation_interval", train.validation_interval},
+                 {"checkpoint_interval", train.checkpoint_interval},
+                 {"log_interval", train.log_interval},
+                 {"threads", train.threads}}}};
+  // Only where it is given, so that the hashes of runs without it stay what they are.
+  if (!train.initial_weights.empty()) {
+    json["train"]["initial_checkpoint"] = train.initial_checkpoint.string();
+    json["train"]["initial_weights"] = train.initial_weights;
+  }
+  return json;
 }
 
 std::vector<std::string> differing_keys(const Json& a, const Json& b) {

@@ -30,6 +30,9 @@ struct TrainConfig {
   int64_t checkpoint_interval = 0;  // in steps; 0 for milestones and the end only
   int64_t log_interval = 10;        // in steps
   int64_t threads = 0;              // 0: as many as the machine has cores
+  // Where the weights start from, a checkpoint of any variant (see model/conversion.h); empty: drawn from the seed.
+  std::filesystem::path initial_checkpoint;
+  std::string initial_weights;  // the checksum of that checkpoint's weights
 
   // What follows from the above for windows of `context` tokens.
   int64_t batch_tokens(int64_t context) const { return batch_windows * context; }
@@ -56,7 +59,7 @@ TrainConfig read_train_config(Config config, int64_t context);
 // run.json).
 Json run_config_to_json(const RunConfig& config);
 // Keys in which two canonical forms differ, leaving out those that do not change the result (log_interval,
-// checkpoint_interval, data.folder).
+// checkpoint_interval, and paths).
 std::vector<std::string> differing_keys(const Json& a, const Json& b);
 // The checksum of the canonical form without the keys that do not change the result.
 std::string config_hash(const Json& canonical);

@@ -15,6 +15,7 @@
 #include "io/machine.h"
 #include "io/progress.h"
 #include "io/signals.h"
+#include "model/conversion.h"
 #include "train/batches.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
@@ -37,6 +38,7 @@ class Trainer {
   void write_identity() const;
   bool is_finished() const;
   void restore();
+  void start_from(const fs::path& checkpoint);
   bool restore_from(const fs::path& checkpoint);
   double train_step();
   void check_finite(double loss, double gradient_norm);
@@ -168,10 +170,23 @@ void Trainer::restore() {
     restored = restore_from(*checkpoint);
   }
   if (!restored) {
-    model_ = std::make_unique<Transformer>(config_.model, config_.seed);
+    if (config_.train.initial_checkpoint.empty()) {
+      model_ = std::make_unique<Transformer>(config_.model, config_.seed);
+    } else {
+      start_from(config_.train.initial_checkpoint);
+    }
     optimizer_ = std::make_unique<AdamW>(model_->parameters(), config_.train);
   }
   metrics_.rewind(state_.step);
+}
+
+void Trainer::start_from(const fs::path& checkpoint) {
+  Conversion conversion = convert_model(load_model(checkpoint), config_.model, config_.seed);
+  std::fprintf(stderr,
+               "%s: from '%s': %zu tensors as they are, %zu from other tensors, %zu initialised, %zu left out\n",
+               options_.label.c_str(), checkpoint.c_str(), conversion.copied.size(), conversion.copied_from.size(),
+               conversion.initialised.size(), conversion.left_out.size());
+  model_ = std::make_unique<Transformer>(std::move(conversion.model));
 }
 
 bool Trainer::restore_from(const fs::path& checkpoint) {
