@@ -1,0 +1,36 @@
+// The training step of several variants against each other and against the speed of matrix products.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/timing.h"
+#include "model/model_config.h"
+
+namespace depthroute {
+
+struct StepFigures {
+  std::string variant;
+  int64_t parameters = 0;
+  double flops_per_token = 0, residual_bytes_per_token = 0;
+  Spread seconds;         // of a step: forward, backward, clipping, AdamW
+  double peak_bytes = 0;  // of resident memory, with nothing but this model in the process
+};
+
+struct StepBench {
+  int64_t tokens = 0;  // of a step
+  // The least time of a step of the standard residual: its matrix products at the speed measured for each of their
+  // shapes in the same run, and attention's at the mean of these.
+  Spread limit_seconds;
+  std::vector<StepFigures> variants;  // in the order given
+};
+
+// Steps of windows * context random tokens. In each round every model is made, does a step to warm up, then `steps`
+// that count; so only one is in memory at a time. on_progress is called with the number of models done.
+StepBench bench_step(const std::vector<ModelConfig>& models, int64_t windows, int64_t rounds, int64_t steps,
+                     const std::function<void(int64_t)>& on_progress);
+
+Json step_bench_to_json(const StepBench& bench);
+
+}  // namespace depthroute
