@@ -25,19 +25,19 @@ constexpr double kTolerance64 = 1e-9, kTolerance32 = 2e-4, kAbsoluteBelow = 1e-9
 
 struct Mode {
   at::ScalarType dtype;
-  DepthReadImplementation implementation;
+  Implementation implementation;
 
   std::string name() const {
-    return format_text("{} {}", implementation == DepthReadImplementation::kReference ? "reference" : "fused",
+    return format_text("{} {}", implementation == Implementation::kReference ? "reference" : "fused",
                        dtype == at::kDouble ? "fp64" : "fp32");
   }
   double tolerance() const { return dtype == at::kDouble ? kTolerance64 : kTolerance32; }
 };
 
-const std::vector<Mode> kModes = {{at::kDouble, DepthReadImplementation::kReference},
-                                  {at::kFloat, DepthReadImplementation::kReference},
-                                  {at::kDouble, DepthReadImplementation::kFused},
-                                  {at::kFloat, DepthReadImplementation::kFused}};
+const std::vector<Mode> kModes = {{at::kDouble, Implementation::kReference},
+                                  {at::kFloat, Implementation::kReference},
+                                  {at::kDouble, Implementation::kFused},
+                                  {at::kFloat, Implementation::kFused}};
 
 // Compares tensors of one file under one mode with what is stored.
 class Comparison {
@@ -112,7 +112,7 @@ bool check_depth_read_file(const SafetensorsFile& file, const Mode& mode) {
 
   auto heads = static_cast<int64_t>(metadata_number(file, "heads"));
   double eps = metadata_number(file, "eps");
-  DepthRead read = mode.implementation == DepthReadImplementation::kReference
+  DepthRead read = mode.implementation == Implementation::kReference
                        ? depth_read_reference(sources, queries, weight, output_weight, heads, eps)
                        : depth_read_fused(sources, queries, weight, output_weight, heads, eps);
   at::Tensor mixtures = at::stack(read.mixtures);

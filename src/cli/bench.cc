@@ -1,5 +1,4 @@
 #include <ATen/Parallel.h>
-#include <malloc.h>
 
 #include <cstdio>
 #include <memory>
@@ -30,9 +29,7 @@ void add_shared(CLI::App* command, Shared& shared) {
 
 void prepare_process(const Shared& shared) {
   at::set_num_threads(static_cast<int>(shared.threads));
-  // As in training: large tensors stay with the process.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  keep_freed_memory();  // as in training
 }
 
 struct DepthReadOptions : Shared {

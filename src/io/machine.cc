@@ -1,8 +1,10 @@
 #include "io/machine.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <limits>
 #include <thread>
 
 #include "io/format.h"
@@ -33,6 +35,13 @@ std::string machine_description() {
 int64_t peak_memory_bytes() {
   std::string text = line_value("/proc/self/status", "VmHWM");
   return text.empty() ? 0 : std::atoll(text.c_str()) * 1024;
+}
+
+void keep_freed_memory() {
+  // M_MMAP_THRESHOLD would not do: glibc takes no more than 32 MiB for it, and setting M_TRIM_THRESHOLD alone freezes it
+  // at 128 KiB.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
 void reset_peak_memory() {

@@ -10,5 +10,8 @@ std::string machine_description();
 // The largest resident memory of this process since the last reset, in bytes; 0 where the system does not say.
 int64_t peak_memory_bytes();
 void reset_peak_memory();
+// From now on freed memory stays with the process. Otherwise the C library maps large blocks anew at each step of a
+// training, and the kernel zeroes their pages each time.
+void keep_freed_memory();
 
 }  // namespace depthroute

@@ -78,7 +78,7 @@ at::Tensor Transformer::hidden(const at::Tensor& token_ids, const DepthProbe& pr
     stream->write_attention(layer, attention(layer, stream->attention_inputs(layer), rope));
     stream->write_mlp(layer, mlp(layer, stream->mlp_inputs(layer)));
   }
-  return rms_norm(stream->output(), parameters_.get(kFinalNorm), config_.norm_eps);
+  return rms_norm(stream->output(), parameters_.get(kFinalNorm), config_.norm_eps, implementation());
 }
 
 at::Tensor Transformer::logits(const at::Tensor& token_ids, const DepthProbe& probe) const {
@@ -87,19 +87,22 @@ at::Tensor Transformer::logits(const at::Tensor& token_ids, const DepthProbe& pr
 
 at::Tensor Transformer::loss_sum(const at::Tensor& token_ids, const at::Tensor& targets,
                                  const DepthProbe& probe) const {
-  return cross_entropy_sum(logits(token_ids, probe).flatten(0, 1), targets.flatten());
+  return cross_entropy_sum(hidden(token_ids, probe).flatten(0, 1), parameters_.get(kEmbedding), targets.flatten(),
+                           implementation());
 }
 
 at::Tensor Transformer::attention(int64_t layer, const AttentionInputs& inputs, const RopeTable& rope) const {
   std::string name = layer_name(layer) + ".self_attn.";
   auto project = [&](const at::Tensor& input, const char* projection) {
-    at::Tensor y = at::linear(input, parameters_.get(name + projection));  // [B, T, d]
-    return y.unflatten(-1, {config_.heads, config_.head_width()}).transpose(1, 2);
+    at::Tensor y = at::linear(input, parameters_.get(name + projection));
+    return y.unflatten(-1, {config_.heads, config_.head_width()});  // [B, T, heads, D]
   };
-  at::Tensor query = apply_rope(project(inputs.query, "q_proj.weight"), rope);
-  at::Tensor key = apply_rope(project(inputs.key, "k_proj.weight"), rope);
+  at::Tensor query = apply_rope(project(inputs.query, "q_proj.weight"), rope, implementation());
+  at::Tensor key = apply_rope(project(inputs.key, "k_proj.weight"), rope, implementation());
   at::Tensor value = project(inputs.value, "v_proj.weight");
-  at::Tensor mixed = at::scaled_dot_product_attention(query, key, value, {}, 0.0, /*is_causal=*/true);
+  // Attention wants [B, heads, T, D]: views, since it takes any strides.
+  at::Tensor mixed = at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
+                                                      value.transpose(1, 2), {}, 0.0, /*is_causal=*/true);
   return at::linear(mixed.transpose(1, 2).flatten(-2), parameters_.get(name + "o_proj.weight"));
 }
 
@@ -107,7 +110,7 @@ at::Tensor Transformer::mlp(int64_t layer, const MlpInputs& inputs) const {
   std::string name = layer_name(layer) + ".mlp.";
   at::Tensor gate = at::linear(inputs.gate, parameters_.get(name + "gate_proj.weight"));
   at::Tensor up = at::linear(inputs.up, parameters_.get(name + "up_proj.weight"));
-  return at::linear(swiglu(gate, up), parameters_.get(name + "down_proj.weight"));
+  return at::linear(swiglu(gate, up, implementation()), parameters_.get(name + "down_proj.weight"));
 }
 
 const RopeTable& Transformer::rope_table(int64_t positions) const {

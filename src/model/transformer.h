@@ -35,6 +35,7 @@ class Transformer {
   at::Tensor loss_sum(const at::Tensor& token_ids, const at::Tensor& targets, const DepthProbe& probe = {}) const;
 
  private:
+  Implementation implementation() const { return config_.residual.implementation; }
   at::Tensor attention(int64_t layer, const AttentionInputs& inputs, const RopeTable& rope) const;
   at::Tensor mlp(int64_t layer, const MlpInputs& inputs) const;
   const RopeTable& rope_table(int64_t positions) const;

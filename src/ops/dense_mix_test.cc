@@ -40,7 +40,7 @@ std::vector<at::Tensor> run(const Case& c, bool fused) {
   for (int64_t i = 0; i < c.sources; ++i)
     leaves.push_back(at::randn(c.shape, at::kDouble).to(c.dtype).set_requires_grad(true));
   at::Tensor weights = at::randn(c.weight_shape(), at::kDouble).to(c.dtype).set_requires_grad(true);
-  DepthMemory memory(1, 1e-6, fused ? DepthReadImplementation::kFused : DepthReadImplementation::kReference);
+  DepthMemory memory(1, 1e-6, fused ? Implementation::kFused : Implementation::kReference);
   for (const at::Tensor& source : leaves) memory.append(source);
   std::vector<at::Tensor> results = memory.mix(weights), upstream;
   for (size_t s = 0; s < results.size(); ++s) upstream.push_back(at::randn(c.shape, at::kDouble).to(c.dtype));
@@ -102,7 +102,7 @@ TEST(DenseMix, GradientsOfASourceUsedEverywhereAddUp) {
              query = at::randn({12}, at::kDouble), norm = at::randn({12}, at::kDouble),
              matrix = at::randn({12, 6}, at::kDouble);
   for (at::Tensor* leaf : {&x, &y, &query, &norm, &matrix}) leaf->set_requires_grad(true);
-  auto gradients = [&](DepthReadImplementation implementation) {
+  auto gradients = [&](Implementation implementation) {
     DepthMemory memory(3, 1e-6, implementation);
     at::Tensor a = x.tanh(), b = y.sin();
     memory.append(a);
@@ -115,7 +115,7 @@ TEST(DenseMix, GradientsOfASourceUsedEverywhereAddUp) {
     at::Tensor loss = (read * second).sum() + a.square().sum() + b.sum();
     return torch::autograd::grad({loss}, {x, y, query, norm, matrix});
   };
-  expect_near(gradients(DepthReadImplementation::kFused), gradients(DepthReadImplementation::kReference), 1e-12);
+  expect_near(gradients(Implementation::kFused), gradients(Implementation::kReference), 1e-12);
 }
 
 TEST(DenseMix, NothingIsRecordedWithoutGradients) {

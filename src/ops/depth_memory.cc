@@ -16,7 +16,7 @@ std::vector<at::Tensor> tensors_of(const std::vector<DepthSource*>& sources) {
 
 }  // namespace
 
-DepthMemory::DepthMemory(int64_t heads, double eps, DepthReadImplementation implementation)
+DepthMemory::DepthMemory(int64_t heads, double eps, Implementation implementation)
     : heads_(heads), eps_(eps), implementation_(implementation) {}
 
 void DepthMemory::append(const at::Tensor& source) {
@@ -45,14 +45,14 @@ std::vector<DepthSource*> DepthMemory::sources() {
 }
 
 DepthRead DepthMemory::read(const std::vector<at::Tensor>& queries, const at::Tensor& key_norm_weight) {
-  if (implementation_ == DepthReadImplementation::kFused) {
+  if (implementation_ == Implementation::kFused) {
     return depth_read_fused(sources(), queries, key_norm_weight, {}, heads_, eps_);
   }
   return depth_read_reference(tensors_of(sources()), queries, key_norm_weight, {}, heads_, eps_);
 }
 
 std::vector<at::Tensor> DepthMemory::mix(const at::Tensor& weights) {
-  if (implementation_ == DepthReadImplementation::kFused) return dense_mix_fused(sources(), weights);
+  if (implementation_ == Implementation::kFused) return dense_mix_fused(sources(), weights);
   return dense_mix_reference(tensors_of(sources()), weights);
 }
 

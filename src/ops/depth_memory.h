@@ -11,14 +11,13 @@
 
 #include "ops/depth_read.h"
 #include "ops/depth_read_fused.h"
+#include "ops/implementation.h"
 
 namespace depthroute {
 
-enum class DepthReadImplementation { kReference, kFused };
-
 class DepthMemory {
  public:
-  DepthMemory(int64_t heads, double eps, DepthReadImplementation implementation);
+  DepthMemory(int64_t heads, double eps, Implementation implementation);
 
   // Adds a completed source [..., d]; every later read sees it. What is known of it is kept where it was the
   // partial sum.
@@ -38,7 +37,7 @@ class DepthMemory {
 
   int64_t heads_;
   double eps_;
-  DepthReadImplementation implementation_;
+  Implementation implementation_;
   std::vector<DepthSource> completed_;
   std::optional<DepthSource> partial_;
 };

@@ -16,8 +16,8 @@ namespace depthroute {
 namespace {
 
 constexpr double kEps = 1e-6;
-constexpr auto kFused = DepthReadImplementation::kFused;
-constexpr auto kReference = DepthReadImplementation::kReference;
+constexpr auto kFused = Implementation::kFused;
+constexpr auto kReference = Implementation::kReference;
 
 at::Tensor leaf(at::IntArrayRef shape) {
   return at::randn(shape, at::kDouble).set_requires_grad(true);
@@ -46,7 +46,7 @@ struct Network {
   }
 
   // The sources are used outside the memory, too, in the last line.
-  at::Tensor loss(DepthReadImplementation implementation) const {
+  at::Tensor loss(Implementation implementation) const {
     DepthMemory memory(heads, kEps, implementation);
     at::Tensor source = embedding.tanh(), partial, outside = source.square().sum();
     memory.append(source);
@@ -93,7 +93,7 @@ TEST(DepthMemory, FusedEqualsReferenceInANetwork) {
 TEST(DepthMemory, GradientsAccumulateOverForwardPasses) {
   at::manual_seed(2);
   Network network;
-  auto gradients = [&](DepthReadImplementation implementation) {
+  auto gradients = [&](Implementation implementation) {
     for (at::Tensor parameter : network.parameters()) parameter.mutable_grad() = at::Tensor();
     at::Tensor first = network.loss(implementation), second = network.loss(implementation);
     second.backward();
@@ -150,7 +150,7 @@ TEST(DepthMemory, APassThatFailsLeavesNothingBehind) {
 TEST(DepthMemory, ReadsThatDoNotReachTheLossCountForNothing) {
   at::manual_seed(5);
   at::Tensor a = leaf({4, 6}), b = leaf({4, 6}), query = leaf({6}), norm = leaf({6});
-  auto gradients = [&](DepthReadImplementation implementation) {
+  auto gradients = [&](Implementation implementation) {
     DepthMemory memory(2, kEps, implementation);
     memory.append(a);
     memory.append(b);
@@ -165,7 +165,7 @@ TEST(DepthMemory, SourcesWithoutGradientAndSourcesGivenTwice) {
   at::manual_seed(6);
   at::Tensor constant = at::randn({4, 6}, at::kDouble), x = leaf({4, 6}), query = leaf({6}),
              norm = at::ones({6}, at::kDouble);
-  auto gradients = [&](DepthReadImplementation implementation) {
+  auto gradients = [&](Implementation implementation) {
     DepthMemory memory(1, kEps, implementation);
     memory.append(constant);
     memory.set_partial(x);

@@ -9,8 +9,8 @@
 
 #include "io/error.h"
 #include "io/format.h"
-#include "ops/elementary.h"
 #include "residual/depth_routes.h"
+#include "residual/sublayer_norm.h"
 #include "residual/variants.h"
 
 namespace depthroute {
@@ -41,10 +41,9 @@ class AttentionResidualStream : public ResidualStream {
  public:
   AttentionResidualStream(const ParameterStore& parameters, const ResidualConfig& config,
                           const ResidualShape& shape, const at::Tensor& embedding, DepthProbe probe)
-      : parameters_(parameters),
-        config_(config),
+      : config_(config),
         schedule_(config),
-        eps_(shape.norm_eps),
+        norm_(parameters, config, shape),
         reader_(parameters, config, shape.norm_eps, std::move(probe)) {
     reader_.memory().append(embedding);
   }
@@ -73,7 +72,7 @@ class AttentionResidualStream : public ResidualStream {
 
  private:
   void normalise(const std::string& name, std::vector<at::Tensor>* mixtures) const {
-    for (at::Tensor& mixture : *mixtures) mixture = rms_norm(mixture, parameters_.get(name), eps_);
+    for (at::Tensor& mixture : *mixtures) mixture = norm_(mixture, name);
   }
 
   std::vector<at::Tensor> read_attention(const std::string& site) {
@@ -96,10 +95,9 @@ class AttentionResidualStream : public ResidualStream {
     reader_.memory().set_partial(partial_);
   }
 
-  const ParameterStore& parameters_;
   const ResidualConfig& config_;
   BlockSchedule schedule_;
-  double eps_;
+  SublayerNorm norm_;
   DepthReader reader_;
   at::Tensor partial_;
 };

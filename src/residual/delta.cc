@@ -10,8 +10,8 @@
 
 #include "io/error.h"
 #include "io/format.h"
-#include "ops/elementary.h"
 #include "residual/depth_routes.h"
+#include "residual/sublayer_norm.h"
 #include "residual/variants.h"
 
 namespace depthroute {
@@ -25,24 +25,21 @@ class DeltaStream : public ResidualStream {
  public:
   DeltaStream(const ParameterStore& parameters, const ResidualConfig& config, const ResidualShape& shape,
               const at::Tensor& embedding, DepthProbe probe)
-      : parameters_(parameters),
-        config_(config),
-        eps_(shape.norm_eps),
+      : config_(config),
+        norm_(parameters, config, shape),
         reader_(parameters, config, shape.norm_eps, std::move(probe)),
         x_(embedding) {
     reader_.memory().append(embedding);
   }
 
   AttentionInputs attention_inputs(int64_t layer) override {
-    const at::Tensor& weight = parameters_.get(input_norm_name(layer));
-    if (layer == 0) return attention_inputs_of({rms_norm(x_, weight, eps_)}, config_.attention_roles);
-    return attention_inputs_of(read(attention_site(layer), config_.attention_roles, weight),
-                               config_.attention_roles);
+    std::string name = input_norm_name(layer);
+    if (layer == 0) return attention_inputs_of({norm_(x_, name)}, config_.attention_roles);
+    return attention_inputs_of(read(attention_site(layer), config_.attention_roles, name), config_.attention_roles);
   }
 
   MlpInputs mlp_inputs(int64_t layer) override {
-    const at::Tensor& weight = parameters_.get(mlp_norm_name(layer));
-    return mlp_inputs_of(read(mlp_site(layer), config_.mlp_roles, weight), config_.mlp_roles);
+    return mlp_inputs_of(read(mlp_site(layer), config_.mlp_roles, mlp_norm_name(layer)), config_.mlp_roles);
   }
 
   void write_attention(int64_t layer, const at::Tensor& output) override { write(2 * layer, output); }
@@ -51,9 +48,9 @@ class DeltaStream : public ResidualStream {
 
  private:
   std::vector<at::Tensor> read(const std::string& site, const std::vector<std::string>& roles,
-                               const at::Tensor& norm_weight) {
+                               const std::string& norm_name) {
     std::vector<at::Tensor> mixtures = reader_.read(site, roles, reader_.queries(site, roles));
-    for (at::Tensor& mixture : mixtures) mixture = rms_norm(x_ + mixture, norm_weight, eps_);
+    for (at::Tensor& mixture : mixtures) mixture = norm_(x_ + mixture, norm_name);
     return mixtures;
   }
 
@@ -65,9 +62,8 @@ class DeltaStream : public ResidualStream {
     block_ = at::Tensor();
   }
 
-  const ParameterStore& parameters_;
   const ResidualConfig& config_;
-  double eps_;
+  SublayerNorm norm_;
   DepthReader reader_;
   at::Tensor x_, block_;
 };

@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 
 #include "io/error.h"
-#include "ops/elementary.h"
 #include "residual/depth_routes.h"
+#include "residual/sublayer_norm.h"
 #include "residual/variants.h"
 
 namespace depthroute {
@@ -20,19 +20,19 @@ class DenseFormerStream : public ResidualStream {
   DenseFormerStream(const ParameterStore& parameters, const ResidualConfig& config, const ResidualShape& shape,
                     const at::Tensor& embedding)
       : parameters_(parameters),
-        eps_(shape.norm_eps),
+        norm_(parameters, config, shape),
         memory_(1, shape.norm_eps, config.implementation),
         x_(embedding) {
     memory_.append(embedding);
   }
 
   AttentionInputs attention_inputs(int64_t layer) override {
-    at::Tensor h = rms_norm(x_, parameters_.get(input_norm_name(layer)), eps_);
+    at::Tensor h = norm_(x_, input_norm_name(layer));
     return {h, h, h};
   }
   void write_attention(int64_t, const at::Tensor& output) override { x_ = x_ + output; }
   MlpInputs mlp_inputs(int64_t layer) override {
-    at::Tensor h = rms_norm(x_, parameters_.get(mlp_norm_name(layer)), eps_);
+    at::Tensor h = norm_(x_, mlp_norm_name(layer));
     return {h, h};
   }
   void write_mlp(int64_t layer, const at::Tensor& output) override {
@@ -43,7 +43,7 @@ class DenseFormerStream : public ResidualStream {
 
  private:
   const ParameterStore& parameters_;
-  double eps_;
+  SublayerNorm norm_;
   DepthMemory memory_;
   at::Tensor x_;
 };

@@ -11,8 +11,8 @@
 #include <cmath>
 
 #include "io/error.h"
-#include "ops/elementary.h"
 #include "residual/depth_routes.h"
+#include "residual/sublayer_norm.h"
 #include "residual/variants.h"
 
 namespace depthroute {
@@ -43,7 +43,7 @@ class MuddFormerStream : public ResidualStream {
   MuddFormerStream(const ParameterStore& parameters, const ResidualConfig& config, const ResidualShape& shape,
                    const at::Tensor& embedding)
       : parameters_(parameters),
-        eps_(shape.norm_eps),
+        norm_(parameters, config, shape),
         memory_(1, shape.norm_eps, config.implementation),
         streams_(4, embedding) {
     memory_.append(embedding);
@@ -51,17 +51,15 @@ class MuddFormerStream : public ResidualStream {
 
   AttentionInputs attention_inputs(int64_t layer) override {
     if (layer == 0) {
-      at::Tensor h = rms_norm(streams_[0], parameters_.get(input_norm_name(layer)), eps_);
+      at::Tensor h = norm_(streams_[0], input_norm_name(layer));
       return {h, h, h};
     }
-    auto input = [&](size_t s) {
-      return rms_norm(streams_[s], parameters_.get(stream_norm_name(layer, kStreams[s])), eps_);
-    };
+    auto input = [&](size_t s) { return norm_(streams_[s], stream_norm_name(layer, kStreams[s])); };
     return {input(0), input(1), input(2)};
   }
   void write_attention(int64_t, const at::Tensor& output) override { h_ = streams_[3] + output; }
   MlpInputs mlp_inputs(int64_t layer) override {
-    at::Tensor h = rms_norm(h_, parameters_.get(mlp_norm_name(layer)), eps_);
+    at::Tensor h = norm_(h_, mlp_norm_name(layer));
     return {h, h};
   }
   void write_mlp(int64_t layer, const at::Tensor& output) override {
@@ -74,14 +72,14 @@ class MuddFormerStream : public ResidualStream {
  private:
   // [N, C, K]
   at::Tensor dense_weights(int64_t layer, const at::Tensor& y) const {
-    at::Tensor hidden = at::linear(rms_norm(y, {}, eps_), parameters_.get(dense_name(layer, "w1.weight")));
+    at::Tensor hidden = at::linear(norm_.without_weight(y), parameters_.get(dense_name(layer, "w1.weight")));
     at::Tensor flat = at::linear(at::gelu(hidden), parameters_.get(dense_name(layer, "w2.weight")));
     const at::Tensor& bias = parameters_.get(dense_name(layer, "bias"));
     return flat.reshape({-1, bias.size(0), bias.size(1)}) + bias;
   }
 
   const ParameterStore& parameters_;
-  double eps_;
+  SublayerNorm norm_;
   DepthMemory memory_;
   std::vector<at::Tensor> streams_;  // q, k, v, r; one behind the last layer
   at::Tensor h_;

@@ -125,7 +125,7 @@ std::string control_name(DepthControl control) {
 }
 
 std::unique_ptr<Residual> make_residual(const ResidualConfig& config, const ResidualShape& shape) {
-  if (config.variant == "standard") return make_standard_residual(shape);
+  if (config.variant == "standard") return make_standard_residual(config, shape);
   if (config.variant == "delta_attnres" || config.variant == "delta_block")
     return make_delta_residual(config, shape);
   if (config.variant == "denseformer") return make_denseformer(config, shape);

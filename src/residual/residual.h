@@ -51,6 +51,7 @@ enum class DepthControl { kNone, kTied, kAverage, kFrozenValue };
 
 struct ResidualConfig {
   std::string variant = "standard";
+  Implementation implementation = Implementation::kFused;  // of depth reads and of all else
   // The keys below apply to variants with depth reads (attention residuals, Delta); named variants set them (see
   // named_residual_config).
   std::vector<std::string> attention_roles;  // a partition of q, k, v: {"qkv"}, {"qk", "v"}, {"q", "k", "v"}, ..
@@ -58,7 +59,6 @@ struct ResidualConfig {
   int64_t layers_per_block = 0;                  // 0: every sublayer's output is a source of its own
   int64_t depth_heads = 1;
   DepthControl control = DepthControl::kNone;
-  DepthReadImplementation implementation = DepthReadImplementation::kFused;
 };
 
 // Cost of the residual path for one token, forward pass, of a schedule that moves every value once: a read of R routes

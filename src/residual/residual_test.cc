@@ -163,8 +163,7 @@ TEST(Delta, AddsTheMeanOfWhatWasAddedAtFirst) {
 }
 
 TEST(AttentionResidual, TiedControlHasTheBitsOfBlockAttnRes) {
-  for (DepthReadImplementation implementation :
-       {DepthReadImplementation::kReference, DepthReadImplementation::kFused}) {
+  for (Implementation implementation : {Implementation::kReference, Implementation::kFused}) {
     for (at::ScalarType dtype : {at::kFloat, at::kDouble}) {
       at::manual_seed(3);
       at::Tensor embedding = at::randn({2, 5, 24}, dtype);

@@ -1,7 +1,8 @@
 // The ordinary residual: x = x + attention(norm(x)); x = x + mlp(norm(x)). One vector carries everything.
 #include <ATen/ATen.h>
 
-#include "ops/elementary.h"
+#include "residual/depth_routes.h"
+#include "residual/sublayer_norm.h"
 #include "residual/variants.h"
 
 namespace depthroute {
@@ -9,43 +10,42 @@ namespace {
 
 class StandardStream : public ResidualStream {
  public:
-  StandardStream(const ParameterStore& parameters, const ResidualShape& shape, at::Tensor embedding)
-      : parameters_(parameters), eps_(shape.norm_eps), x_(std::move(embedding)) {}
+  StandardStream(const ParameterStore& parameters, const ResidualConfig& config, const ResidualShape& shape,
+                 at::Tensor embedding)
+      : norm_(parameters, config, shape), x_(std::move(embedding)) {}
 
   AttentionInputs attention_inputs(int64_t layer) override {
-    at::Tensor h = rms_norm(x_, parameters_.get(layer_name(layer) + ".input_layernorm.weight"), eps_);
+    at::Tensor h = norm_(x_, input_norm_name(layer));
     return {h, h, h};
   }
   void write_attention(int64_t, const at::Tensor& output) override { x_ = x_ + output; }
   MlpInputs mlp_inputs(int64_t layer) override {
-    at::Tensor h = rms_norm(x_, parameters_.get(layer_name(layer) + ".post_attention_layernorm.weight"), eps_);
+    at::Tensor h = norm_(x_, mlp_norm_name(layer));
     return {h, h};
   }
   void write_mlp(int64_t, const at::Tensor& output) override { x_ = x_ + output; }
   at::Tensor output() override { return x_; }
 
  private:
-  const ParameterStore& parameters_;
-  double eps_;
+  SublayerNorm norm_;
   at::Tensor x_;
 };
 
 class StandardResidual : public Residual {
  public:
-  explicit StandardResidual(const ResidualShape& shape) : shape_(shape) {}
+  StandardResidual(ResidualConfig config, const ResidualShape& shape) : config_(std::move(config)), shape_(shape) {}
 
   std::vector<ParameterSpec> parameters() const override {
     std::vector<ParameterSpec> specs;
     for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-      specs.push_back({layer_name(layer) + ".input_layernorm.weight", {shape_.width}, Initialisation::kOne});
-      specs.push_back(
-          {layer_name(layer) + ".post_attention_layernorm.weight", {shape_.width}, Initialisation::kOne});
+      specs.push_back({input_norm_name(layer), {shape_.width}, Initialisation::kOne});
+      specs.push_back({mlp_norm_name(layer), {shape_.width}, Initialisation::kOne});
     }
     return specs;
   }
   std::unique_ptr<ResidualStream> begin(const ParameterStore& parameters, const at::Tensor& embedding,
                                         const DepthProbe&) const override {
-    return std::make_unique<StandardStream>(parameters, shape_, embedding);
+    return std::make_unique<StandardStream>(parameters, config_, shape_, embedding);
   }
   ResidualCost cost() const override {
     auto sublayers = static_cast<double>(2 * shape_.layers), width = static_cast<double>(shape_.width);
@@ -54,13 +54,14 @@ class StandardResidual : public Residual {
   std::vector<std::string> source_names(const std::string&) const override { return {}; }
 
  private:
+  ResidualConfig config_;
   ResidualShape shape_;
 };
 
 }  // namespace
 
-std::unique_ptr<Residual> make_standard_residual(const ResidualShape& shape) {
-  return std::make_unique<StandardResidual>(shape);
+std::unique_ptr<Residual> make_standard_residual(const ResidualConfig& config, const ResidualShape& shape) {
+  return std::make_unique<StandardResidual>(config, shape);
 }
 
 }  // namespace depthroute

@@ -7,7 +7,7 @@
 
 namespace depthroute {
 
-std::unique_ptr<Residual> make_standard_residual(const ResidualShape& shape);
+std::unique_ptr<Residual> make_standard_residual(const ResidualConfig& config, const ResidualShape& shape);
 std::unique_ptr<Residual> make_delta_residual(const ResidualConfig& config, const ResidualShape& shape);
 std::unique_ptr<Residual> make_denseformer(const ResidualConfig& config, const ResidualShape& shape);
 std::unique_ptr<Residual> make_muddformer(const ResidualConfig& config, const ResidualShape& shape);

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "residual/depth_routes.h"
 #include "train/batches.h"
 
 namespace depthroute {
@@ -158,7 +159,8 @@ Json diagnostics_to_json(const DepthDiagnostics& diagnostics) {
 
 std::function<Json(const Transformer&, const TokenDataset&)> milestone_diagnostics() {
   return [](const Transformer& model, const TokenDataset& validation) {
-    if (model.residual().source_names("model").empty()) return Json::object();
+    // Every variant with depth reads has one in front of the first MLP.
+    if (model.residual().source_names(mlp_site(0)).empty()) return Json::object();
     return diagnostics_to_json(diagnose(model, validation, kMilestoneWindows, kBatchWindows));
   };
 }

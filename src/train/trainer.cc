@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <malloc.h>
 #include <torch/version.h>
 
 #include <chrono>
@@ -340,9 +339,7 @@ void check_training_data(const RunConfig& config) {
 }
 
 TrainingOutcome run_training(const RunConfig& config, const fs::path& folder, const TrainingOptions& options) {
-  // Without this, glibc maps every large tensor anew and the kernel zeroes its pages at every step.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  keep_freed_memory();
   return Trainer(config, folder, options).run();
 }
 
