@@ -12,7 +12,7 @@ GCIDE := /usr/share/dictd/gcide.dict.dz
 quickstart: configure
 	cmake --build --preset release -j $(JOBS) --target depthroute
 	@test -e $(GCIDE) || { echo "depthroute: $(GCIDE) is missing: install Debian's package dict-gcide" >&2; exit 2; }
-	@test -e data/gcide/manifest.json || build/depthroute prepare $(GCIDE) --format gcide --out data/gcide --vocabulary-size 2048 --threads $(JOBS)
+	@test -e data/gcide/manifest.json || build/depthroute prepare $(GCIDE) --format gcide --out data/gcide --vocabulary-size 2048 --split 0.99,0.005,0.005 --threads $(JOBS)
 	build/depthroute study configs/study/quickstart.toml --out $(QUICKSTART) --jobs $(JOBS)
 
 test: build

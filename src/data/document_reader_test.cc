@@ -33,7 +33,7 @@ DocumentOptions of(DocumentFormat format) {
 using Texts = std::vector<std::string>;
 
 TEST(TextReader, ParagraphsLieBetweenBlankLines) {
-  TemporaryFolder folder;
+  TestFolder folder;
   auto path = folder.file("a.txt", "\n\nFirst line\n  second line\n \t\n\nNext\n\n\nlast");
   auto documents = read_all(path);
   EXPECT_EQ(texts(documents), (Texts{"First line\n  second line", "Next", "last"}));
@@ -42,7 +42,7 @@ TEST(TextReader, ParagraphsLieBetweenBlankLines) {
 }
 
 TEST(TextReader, KeepsWhatIsInsideAParagraph) {
-  TemporaryFolder folder;
+  TestFolder folder;
   EXPECT_EQ(texts(read_all(folder.file("crlf.txt", "one\r\ntwo\r\n\r\nthree\r\n"))),
             (Texts{"one\r\ntwo", "three"}));
   EXPECT_EQ(texts(read_all(folder.file("nul.txt", "a\0b\tc\n\nd\n"s))), (Texts{"a\0b\tc"s, "d"}));
@@ -55,7 +55,7 @@ TEST(TextReader, KeepsWhatIsInsideAParagraph) {
 }
 
 TEST(TextReader, WholeFileIsItsBytes) {
-  TemporaryFolder folder;
+  TestFolder folder;
   DocumentOptions options;
   options.unit = DocumentUnit::kFile;
   const std::string text = "\n\n  one\r\n\n\ntwo\0\n\n"s;
@@ -64,14 +64,14 @@ TEST(TextReader, WholeFileIsItsBytes) {
 }
 
 TEST(TextReader, ALineOfTenMegabytesIsOneDocument) {
-  TemporaryFolder folder;
+  TestFolder folder;
   std::string line(10'000'000, 'x');
   line[5'000'000] = '\0';
   EXPECT_EQ(texts(read_all(folder.file("long.txt", line + "\n\nend"))), (Texts{line, "end"}));
 }
 
 TEST(TextReader, InvalidUtf8NamesFileAndLine) {
-  TemporaryFolder folder;
+  TestFolder folder;
   auto path = folder.file("latin.txt",
                           "good\nalso good\n\nfa\xE7"
                           "ade\n");
@@ -84,7 +84,7 @@ TEST(TextReader, InvalidUtf8NamesFileAndLine) {
 }
 
 TEST(Gzip, ReadsTheSameAsPlain) {
-  TemporaryFolder folder;
+  TestFolder folder;
   const std::string text = joined(made_up_documents(2000)), more = "\n\nmore";
   auto plain = folder.file("a.txt", text + more);
   // Two members one after another are one file, as dictzip and parallel compressors write it.
@@ -93,7 +93,7 @@ TEST(Gzip, ReadsTheSameAsPlain) {
 }
 
 TEST(Gzip, TruncatedOrDamagedNamesFile) {
-  TemporaryFolder folder;
+  TestFolder folder;
   const std::string whole = gzip(folder, joined(made_up_documents(5000)));
   for (size_t keep : {whole.size() - 1, whole.size() - 9, whole.size() / 2, size_t{30}, size_t{12}}) {
     auto path = folder.file("cut.gz", whole.substr(0, keep));
@@ -108,7 +108,7 @@ TEST(Gzip, TruncatedOrDamagedNamesFile) {
 }
 
 TEST(JsonlReader, ReadsTheTextOfEachLine) {
-  TemporaryFolder folder;
+  TestFolder folder;
   auto path = folder.file("a.jsonl",
                           "{\"id\": 1, \"text\": \"one\\ntwo \\u00e9 \\ud83d\\ude00 \\u0000.\"}\n\n"
                           "{\"text\": \"\"}\r\n{\"text\": \"last\"}");
@@ -121,7 +121,7 @@ TEST(JsonlReader, ReadsTheTextOfEachLine) {
 }
 
 TEST(JsonlReader, ErrorsNameFileAndLine) {
-  TemporaryFolder folder;
+  TestFolder folder;
   struct Case {
     std::string line, says;
   };
@@ -142,7 +142,7 @@ TEST(JsonlReader, ErrorsNameFileAndLine) {
 }
 
 TEST(JsonlReader, DeepNestingIsNoTrouble) {
-  TemporaryFolder folder;
+  TestFolder folder;
   std::string deep = "{\"text\": \"x\", \"more\": " + std::string(200'000, '[') + std::string(200'000, ']') + "}\n";
   EXPECT_EQ(texts(read_all(folder.file("deep.jsonl", deep))), (Texts{"x"}));
 }
@@ -155,7 +155,7 @@ constexpr std::string_view kDictionary =
     "Ba \\Ba\\, a.\n   Market\x92s word.\n      [A source]\n\nCe \\Ce\\\n   Third.\n";
 
 TEST(GcideReader, ADocumentIsAnEntry) {
-  TemporaryFolder folder;
+  TestFolder folder;
   auto path = folder.file("small.dict.dz", gzip(folder, kDictionary));
   auto documents = read_all(path);  // the format told by its content
   EXPECT_EQ(
@@ -195,7 +195,7 @@ TEST(GcideReader, TheRealDictionaryAgreesWithItsIndex) {
 }
 
 TEST(InputFiles, AFolderIsItsFilesSortedWithoutHiddenOnes) {
-  TemporaryFolder folder;
+  TestFolder folder;
   for (const char* name : {"in/b.txt", "in/a/z.txt", "in/a.txt", "in/.hidden", "in/.git/x.txt"})
     folder.file(name, "x");
   auto single = folder.file("single.txt", "x");
@@ -205,7 +205,7 @@ TEST(InputFiles, AFolderIsItsFilesSortedWithoutHiddenOnes) {
 }
 
 TEST(InputFiles, ErrorsNameTheInput) {
-  TemporaryFolder folder;
+  TestFolder folder;
   std::filesystem::create_directory(folder / "empty");
   EXPECT_TRUE(contains(input_error([&] { list_input_files({folder / "none"}); }), "none'"));
   EXPECT_TRUE(contains(input_error([&] { list_input_files({folder / "empty"}); }), "empty' holds no files"));

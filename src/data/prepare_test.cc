@@ -42,7 +42,7 @@ std::vector<int64_t> all_tokens(const TokenDataset& dataset) {
 
 class Prepare : public testing::Test {
  protected:
-  TemporaryFolder folder;
+  TestFolder folder;
   std::vector<std::string> documents = made_up_documents(1500);
   fs::path input = folder.file("in/corpus.txt", paragraphs());
   PrepareOptions options = options_for(input, folder / "out");

@@ -1,7 +1,6 @@
-// What the tests of this folder share: a folder that goes away, gzip files, text that is the same each time.
+// What the tests of this folder share: gzip files, text that is the same each time.
 #pragma once
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <filesystem>
@@ -13,36 +12,11 @@
 #include "data/document_reader.h"
 #include "io/error.h"
 #include "io/file.h"
+#include "io/test_folder.h"
 
 namespace depthroute {
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "depthroute-data-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-  const std::filesystem::path& path() const { return path_; }
-  // Writes a file, with its folders, and gives its path.
-  std::filesystem::path file(const std::string& name, std::string_view bytes) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    write_file(path_ / name, bytes);
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-inline std::string gzip(const TemporaryFolder& folder, std::string_view bytes) {
+inline std::string gzip(const TestFolder& folder, std::string_view bytes) {
   std::filesystem::path path = folder / "gzip-scratch";
   gzFile file = gzopen(path.c_str(), "wb");
   gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));

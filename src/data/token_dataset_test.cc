@@ -32,7 +32,7 @@ std::vector<uint16_t> counting(size_t count) {
 }
 
 TEST(ShardWriter, WritesTheLayoutOfLlmC) {
-  TemporaryFolder folder;
+  TestFolder folder;
   const std::vector<uint16_t> tokens = counting(25);
   ShardWriter writer(folder.path(), "train", 10);
   writer.write(std::span(tokens).first(3));
@@ -52,7 +52,7 @@ TEST(ShardWriter, WritesTheLayoutOfLlmC) {
 }
 
 TEST(TokenDataset, ReadsShardsOfLlmCAsOneSequence) {
-  TemporaryFolder folder;
+  TestFolder folder;
   const std::vector<uint16_t> tokens = counting(100);
   auto part = [&](size_t begin, size_t end) {
     return shard_bytes(
@@ -86,7 +86,7 @@ TEST(TokenDataset, ReadsShardsOfLlmCAsOneSequence) {
 }
 
 TEST(TokenDataset, IdentityChangesWithTheTokens) {
-  TemporaryFolder folder;
+  TestFolder folder;
   std::vector<uint16_t> tokens = counting(100'000);
   auto hash = [&] {
     folder.file("train.bin", shard_bytes(tokens));
@@ -99,7 +99,7 @@ TEST(TokenDataset, IdentityChangesWithTheTokens) {
 }
 
 TEST(TokenDataset, DamagedShardsAreNamed) {
-  TemporaryFolder folder;
+  TestFolder folder;
   const std::string good = shard_bytes(counting(50));
   auto error_of = [&](const std::string& bytes) {
     auto path = folder.file("my_train_0.bin", bytes);
@@ -120,7 +120,7 @@ TEST(TokenDataset, DamagedShardsAreNamed) {
 }
 
 TEST(TokenDataset, ATokenOutsideTheVocabularyIsNamedWithItsOffset) {
-  TemporaryFolder folder;
+  TestFolder folder;
   folder.file("a_train.bin", shard_bytes({1, 2, 3}));
   auto path = folder.file("b_train.bin", shard_bytes({4, 500, 5}));
   TokenDataset dataset = TokenDataset::open(folder.path(), Split::kTrain, 500);
@@ -131,7 +131,7 @@ TEST(TokenDataset, ATokenOutsideTheVocabularyIsNamedWithItsOffset) {
 }
 
 TEST(TokenDataset, MissingFoldersAndVocabulariesAreNamed) {
-  TemporaryFolder folder;
+  TestFolder folder;
   EXPECT_TRUE(contains(input_error([&] { TokenDataset::open(folder / "none", Split::kTrain); }), "none"));
   EXPECT_TRUE(contains(input_error([&] { TokenDataset::open(folder.path(), Split::kTrain); }), "*train*.bin"));
   folder.file("train.bin", shard_bytes({1}));

@@ -144,7 +144,7 @@ TEST(Tokenizer, DecodesPartsAndRefusesWrongIds) {
 }
 
 std::string plain_model(std::unordered_map<std::string, std::string> options) {
-  TemporaryFolder folder;
+  TestFolder folder;
   std::string text;
   for (const std::string& document : made_up_documents(300)) text += document + "\n";
   options.insert({{"input", folder.file("in.txt", text).string()},
@@ -196,7 +196,7 @@ TEST(Tokenizer, AUserModelWithPiecesAcrossWordsStillRoundTrips) {
 }
 
 TEST(Tokenizer, RefusesWhatIsNoModel) {
-  TemporaryFolder folder;
+  TestFolder folder;
   EXPECT_THROW(Tokenizer::load(folder / "missing.model"), InputError);
   const std::string model = tokenizer().bytes();
   for (const std::string& bytes :

@@ -75,6 +75,25 @@ TEST(Lock, ExcludesASecondHolderAndIsReleased) {
   EXPECT_NO_THROW(FolderLock(folder.path()));
 }
 
+TEST(Leftovers, OfKilledProcessesGoAndNothingElse) {
+  TestFolder folder;
+  folder.file(".step-1.tmp-4711/model", "x");
+  folder.file(".run.json.tmp-12", "x");
+  for (const char* kept : {"run.json", ".hidden", "a.tmp-3", "deep/.x.tmp-1"}) folder.file(kept, "x");
+  remove_leftovers(folder.path());
+  remove_leftovers(folder / "missing");
+  EXPECT_FALSE(std::filesystem::exists(folder / ".step-1.tmp-4711"));
+  EXPECT_FALSE(std::filesystem::exists(folder / ".run.json.tmp-12"));
+  for (const char* kept : {"run.json", ".hidden", "a.tmp-3", "deep/.x.tmp-1"})
+    EXPECT_TRUE(std::filesystem::exists(folder / kept)) << kept;
+}
+
+TEST(JsonText, BytesThatAreNoUtf8AreReplaced) {
+  TestFolder folder;
+  write_json(folder / "a.json", Json{{"name", "caf\xe9"}});
+  EXPECT_EQ(read_json(folder / "a.json")["name"], "caf\uFFFD");
+}
+
 TEST(JsonLines, AnIncompleteLastLineIsLeftOut) {
   TestFolder folder;
   append_line(folder / "log", R"({"step":1})");

@@ -4,6 +4,9 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
+
+#include "io/file.h"
 
 namespace depthroute {
 
@@ -22,6 +25,12 @@ class TestFolder {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  // Writes a file, with its folders, and gives its path.
+  std::filesystem::path file(const std::string& name, std::string_view bytes) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    write_file(path_ / name, bytes);
+    return path_ / name;
+  }
 
  private:
   std::filesystem::path path_;

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "model/transformer.h"
@@ -21,12 +22,14 @@ int64_t count_elements(const std::vector<ParameterSpec>& specs) {
   return count;
 }
 
-// float32 values that backward keeps of a token: about 14 of the width and 4 of the MLP's hidden width a layer
-// (inputs, norms, rotated heads, gate, up and their product), and the logits three times (logits, their logarithmic
-// softmax, their gradient).
-double kept_values_per_token(const ModelConfig& model) {
-  auto d = static_cast<double>(model.width), m = static_cast<double>(model.mlp_hidden);
-  return static_cast<double>(model.layers) * (14 * d + 4 * m) + 3 * static_cast<double>(model.vocabulary);
+// float32 values that backward keeps: of a token, about 10 of the width (what the residual path carries, norms, rotated
+// heads, attention's output) and 3 of the MLP's hidden width a layer (gate, up and their product); and the logits that
+// exist at a time (see ops/elementary.h) with the gradient of the table, twice, since it is also the embedding's.
+double kept_values(const ModelConfig& model, double tokens) {
+  auto d = static_cast<double>(model.width), m = static_cast<double>(model.mlp_hidden),
+       classes = static_cast<double>(model.vocabulary);
+  return static_cast<double>(model.layers) * (10 * d + 3 * m) * tokens +
+         std::min(tokens * classes, double{1 << 24}) + 2 * classes * d;
 }
 
 }  // namespace
@@ -46,7 +49,7 @@ std::vector<VariantPlan> plan_variants(const std::vector<ModelConfig>& models, i
     // Weight, gradient and two moments of each parameter.
     plan.memory_bytes =
         4 * sizeof(float) * static_cast<double>(plan.parameters) +
-        sizeof(float) * kept_values_per_token(model) * static_cast<double>(micro_batch_windows * model.context);
+        sizeof(float) * kept_values(model, static_cast<double>(micro_batch_windows * model.context));
     plans.push_back(plan);
   }
   return plans;

@@ -10,7 +10,7 @@
 namespace depthroute {
 
 inline void make_test_data(const std::filesystem::path& folder) {
-  TemporaryFolder source;
+  TestFolder source;
   std::string text;
   for (const std::string& document : made_up_documents(400)) text += document + "\n\n";
   PrepareOptions options;

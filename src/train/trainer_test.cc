@@ -2,10 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "io/file.h"
 #include "io/test_folder.h"
 #include "train/checkpoint.h"
+#include "train/optimizer.h"
 #include "train/test_data.h"
 
 namespace depthroute {
@@ -128,6 +130,28 @@ TEST_F(TrainerTest, EveryVariantLearns) {
     run_training(run, out / "a", {});
     std::vector<double> values = losses(out / "a", "train");
     EXPECT_LT(values.back(), values.front() - 0.3) << variant;
+  }
+}
+
+// What a step takes it gives back: 200 steps later the program holds as many bytes.
+TEST(TrainingStep, MemoryDoesNotGrow) {
+  for (const char* variant : {"rd_attnres", "delta_block", "muddformer"}) {
+    Transformer model(test_model(64, variant), 1);
+    AdamW optimizer(model.parameters(), {});
+    at::Tensor ids = at::randint(0, 64, {2, model.config().context}, at::kLong);
+    auto bytes_after = [&](int64_t steps) {
+      for (int64_t step = 0; step < steps; ++step) {
+        for (const auto& [name, parameter] : model.parameters().items()) parameter.mutable_grad() = at::Tensor();
+        model.loss_sum(ids, ids).backward();
+        clip_gradients(model.parameters(), 1.0);
+        optimizer.step(1e-4);
+      }
+      struct mallinfo2 info = mallinfo2();
+      return static_cast<int64_t>(info.uordblks + info.hblkhd);
+    };
+    // The allocator's own lists settle within the first few hundred steps; a lost tensor takes hundreds of bytes a step.
+    int64_t before = bytes_after(300), after = bytes_after(200);
+    EXPECT_LT(after, before + 200 * 32) << variant;
   }
 }
 
