@@ -122,19 +122,39 @@ std::optional<double> rule_p_value(const PairedStatistics& statistics, const Dec
   return rule.test == "permutation" ? statistics.sign_flip_test : statistics.t_test;
 }
 
-Outcome decide(const PairedResult& result, const StudyProtocol& protocol) {
-  const PairedStatistics& statistics = result.statistics;
+// What is known before any test: kNoDifference where the test may be applied.
+Outcome testable(const PairedResult& result, const StudyProtocol& protocol) {
   if (!is_variant(protocol, result.comparison.variant) || !is_variant(protocol, result.comparison.baseline)) {
     return Outcome::kNotComparable;
   }
   // Deciding on the pairs that happen to be there would let a diverged or slow run drop out of the comparison
   // unseen.
-  if (statistics.pairs < static_cast<int64_t>(protocol.seeds.size())) return Outcome::kIncomplete;
-  if (statistics.pairs < kLeastPairs) return Outcome::kTooFewPairs;
-  const bool shown = *rule_p_value(statistics, protocol.decision) < protocol.decision.level &&
-                     *statistics.mean != 0 && std::abs(*statistics.mean) >= protocol.decision.minimal_difference;
-  if (!shown) return Outcome::kNoDifference;
-  return *statistics.mean < 0 ? Outcome::kBetter : Outcome::kWorse;
+  if (result.statistics.pairs < static_cast<int64_t>(protocol.seeds.size())) return Outcome::kIncomplete;
+  return result.statistics.pairs < kLeastPairs ? Outcome::kTooFewPairs : Outcome::kNoDifference;
+}
+
+// Applies the rule to all comparisons at once, since a correction needs them all: those that cannot be tested yet count
+// with p = 1, so that finishing them never takes back what is shown.
+void decide(const std::vector<const PairedResult*>& results, const StudyProtocol& protocol,
+            std::vector<Verdict>* verdicts) {
+  std::vector<double> p_values(results.size(), 1.0);
+  for (size_t i = 0; i < results.size(); ++i) {
+    Verdict& verdict = (*verdicts)[i];
+    verdict.outcome = testable(*results[i], protocol);
+    if (verdict.outcome != Outcome::kNoDifference) continue;
+    verdict.p_value = rule_p_value(results[i]->statistics, protocol.decision);
+    p_values[i] = *verdict.p_value;
+  }
+  if (protocol.decision.holm) p_values = holm_adjusted(p_values);
+  for (size_t i = 0; i < results.size(); ++i) {
+    Verdict& verdict = (*verdicts)[i];
+    if (!verdict.p_value) continue;
+    verdict.corrected_p_value = p_values[i];
+    const double difference = *results[i]->statistics.mean;
+    const bool shown = p_values[i] < protocol.decision.level && difference != 0 &&
+                       std::abs(difference) >= protocol.decision.minimal_difference;
+    if (shown) verdict.outcome = difference < 0 ? Outcome::kBetter : Outcome::kWorse;
+  }
 }
 
 std::string headline(const Verdict& verdict, const PairedResult& result) {
@@ -180,13 +200,15 @@ std::string equal_time_sentence(const PairedResult& result) {
   return text + format_text(", lower in {} of {} pairs.", s.wins, s.pairs);
 }
 
-std::string rule_sentence(const PairedResult& result, const DecisionRule& rule) {
+std::string rule_sentence(const Verdict& verdict, const DecisionRule& rule, size_t comparisons) {
   const std::string test = rule.test == "t"      ? "paired t test"
                            : rule.test == "sign" ? "sign test"
                                                  : "paired permutation test";
   std::string text = format_text("Rule fixed before the first result: two-sided {} below {}", test, rule.level);
   if (rule.minimal_difference > 0) text += format_text(" and a difference of at least {}", rule.minimal_difference);
-  return text + format_text("; here p is {}.", p_value_text(rule_p_value(result.statistics, rule)));
+  if (rule.holm) text += format_text(", corrected for {} comparisons by Holm's procedure", comparisons);
+  text += format_text("; here p is {}", p_value_text(verdict.p_value));
+  return text + (rule.holm ? format_text(", corrected {}.", p_value_text(verdict.corrected_p_value)) : ".");
 }
 
 // What the number of pairs forbids to conclude.
@@ -210,15 +232,16 @@ std::string few_pairs_sentence(const PairedResult& result, const DecisionRule& r
              : fact + ": this rule cannot show a difference with so few.";
 }
 
-Verdict judge(const PairedResult& result, const StudyProtocol& protocol) {
-  Verdict verdict{result.comparison, decide(result, protocol)};
+// Puts a decided verdict into words.
+void explain(const PairedResult& result, const StudyProtocol& protocol, Verdict* decided) {
+  Verdict& verdict = *decided;
   verdict.headline = headline(verdict, result);
   const auto add = [&](const std::string& sentence) {
     if (!sentence.empty()) verdict.sentences.push_back(sentence);
   };
   if (verdict.outcome == Outcome::kNotComparable) {
     add("The comparison names a variant that this study does not train.");
-    return verdict;
+    return;
   }
   if (result.statistics.pairs > 0) {
     verdict.figures = figures_sentence(result);
@@ -231,11 +254,10 @@ Verdict judge(const PairedResult& result, const StudyProtocol& protocol) {
   if (verdict.outcome == Outcome::kIncomplete) {
     add("The rule is applied once every pair of the protocol is there; until then the figures are interim ones.");
   } else if (verdict.outcome != Outcome::kTooFewPairs) {
-    add(rule_sentence(result, protocol.decision));
+    add(rule_sentence(verdict, protocol.decision, protocol.comparisons.size()));
   }
   const bool enough = result.pairs.size() >= kLeastPairs;
   if (verdict.outcome != Outcome::kIncomplete || !enough) add(few_pairs_sentence(result, protocol.decision));
-  return verdict;
 }
 
 std::string order_sentence(const StudyAnalysis& analysis, const StudyProtocol& protocol) {
@@ -351,10 +373,15 @@ StudyAnalysis analyse(const StudyResults& results) {
   for (const Comparison& comparison : protocol.comparisons) {
     for (int64_t milestone : protocol.milestones) {
       analysis.comparisons.push_back(compare(results, comparison, milestone));
-      if (milestone == protocol.decision.milestone)
-        analysis.verdicts.push_back(judge(analysis.comparisons.back(), protocol));
     }
+    analysis.verdicts.push_back({comparison});
   }
+  std::vector<const PairedResult*> decisive;
+  for (const PairedResult& result : analysis.comparisons) {
+    if (result.milestone == protocol.decision.milestone) decisive.push_back(&result);
+  }
+  decide(decisive, protocol, &analysis.verdicts);
+  for (size_t i = 0; i < decisive.size(); ++i) explain(*decisive[i], protocol, &analysis.verdicts[i]);
   for (const std::string& variant : protocol.variants) analysis.costs.push_back(cost_of(results, variant));
   analysis.order = order_sentence(analysis, protocol);
   analysis.notes = notes_on(results, analysis);

@@ -47,6 +47,8 @@ enum class Outcome { kBetter, kWorse, kNoDifference, kTooFewPairs, kIncomplete, 
 struct Verdict {
   Comparison comparison;
   Outcome outcome = Outcome::kNotComparable;
+  // The rule's p-value, alone and corrected for the comparisons of the study; absent where the rule is not applied.
+  std::optional<double> p_value{}, corrected_p_value{};
   std::string headline{};                // "a is better than b"
   std::string figures{};                 // the figures it rests on, in one sentence
   std::vector<std::string> sentences{};  // equal time, rule, cautions

@@ -183,6 +183,8 @@ Json report_json(const StudyResults& results) {
     comparisons.push_back({{"variant", verdict.comparison.variant},
                            {"baseline", verdict.comparison.baseline},
                            {"outcome", outcome_name(verdict.outcome)},
+                           {"rule_p", optional_json(verdict.p_value)},
+                           {"rule_corrected_p", optional_json(verdict.corrected_p_value)},
                            {"headline", verdict.headline},
                            {"figures", verdict.figures},
                            {"remarks", verdict.sentences},

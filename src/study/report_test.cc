@@ -145,6 +145,32 @@ TEST(Verdict, FollowsTheRuleOfTheProtocol) {
   EXPECT_NE(verdict_text(read_study(study.path())).find("identical"), std::string::npos);
 }
 
+TEST(Verdict, CorrectsForTheNumberOfComparisons) {
+  const TestStudy study(5);
+  set_differences(study, {-0.03, -0.02, -0.04, -0.03, -0.001});
+  const double p = *analyse(read_study(study.path())).verdicts[0].p_value;
+  EXPECT_EQ(outcome_of(study), Outcome::kBetter);
+  // The same comparison several times: Holm multiplies the least p by their number.
+  const auto repeat = [&](int64_t times) {
+    study.edit_protocol([&](Json& protocol) {
+      Json first = protocol["comparisons"][0];
+      protocol["comparisons"] = Json::array();
+      for (int64_t i = 0; i < times; ++i) protocol["comparisons"].push_back(first);
+    });
+  };
+  const auto most = static_cast<int64_t>(0.05 / p);
+  ASSERT_GT(most, 1);
+  repeat(most + 1);
+  EXPECT_EQ(outcome_of(study), Outcome::kBetter) << "no correction";
+  study.edit_protocol([](Json& protocol) { protocol["decision"]["correction"] = "holm"; });
+  EXPECT_EQ(outcome_of(study), Outcome::kNoDifference);
+  EXPECT_NEAR(*analyse(read_study(study.path())).verdicts[0].corrected_p_value, p * static_cast<double>(most + 1),
+              1e-12);
+  EXPECT_NE(verdict_text(read_study(study.path())).find("Holm"), std::string::npos);
+  repeat(most);
+  EXPECT_EQ(outcome_of(study), Outcome::kBetter);
+}
+
 TEST(Verdict, FewSeedsDecideNothing) {
   for (int64_t seeds : {1, 2, 3, 4}) {
     const TestStudy study(seeds);

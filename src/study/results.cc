@@ -84,6 +84,11 @@ DecisionRule read_decision(const Json& json, const StudyProtocol& protocol, cons
   if (rule.test != "t" && rule.test != "sign" && rule.test != "permutation") {
     fail_input("{}: test '{}' is unknown, expected t, sign or permutation", where, rule.test);
   }
+  const std::string correction = json.value("correction", "none");
+  if (correction != "none" && correction != "holm") {
+    fail_input("{}: correction '{}' is unknown, expected none or holm", where, correction);
+  }
+  rule.holm = correction == "holm";
   if (std::ranges::find(protocol.milestones, rule.milestone) == protocol.milestones.end()) {
     fail_input("{}: milestone {} is not one of the study's milestones", where, rule.milestone);
   }

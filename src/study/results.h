@@ -27,13 +27,14 @@ struct Comparison {
 };
 
 // The rule written down before the first result: at `milestone` the variant is better (worse) where the mean paired
-// difference is negative (positive), at least minimal_difference in size, and the test's two-sided p-value is below
-// level.
+// difference is negative (positive), at least minimal_difference in size, and the test's two-sided p-value, corrected
+// for the number of the study's comparisons, is below level.
 struct DecisionRule {
   int64_t milestone = 0;  // tokens
   double minimal_difference = 0;
   std::string test;  // t | sign | permutation
   double level = 0.05;
+  bool holm = false;  // the correction: Holm's, or none
 };
 
 struct StudyProtocol {

@@ -113,6 +113,7 @@ TEST(ReadStudy, RefusesAProtocolThatIsNotSound) {
       },
       [](Json& p) { p["decision"]["milestone"] = 7; },
       [](Json& p) { p["decision"]["test"] = "vibes"; },
+      [](Json& p) { p["decision"]["correction"] = "bonferroni"; },
       [](Json& p) { p["decision"]["metric"] = "accuracy"; },
       [](Json& p) { p["decision"]["level"] = 1.5; },
       [](Json& p) { p.erase("decision"); },

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "io/error.h"
@@ -153,6 +154,19 @@ Interval bootstrap_interval(std::span<const double> differences, uint64_t seed, 
   std::sort(means.begin(), means.end());
   const auto at = [&](double share) { return means[static_cast<size_t>(std::lround(share * (resamples - 1)))]; };
   return {at(0.025), at(0.975)};
+}
+
+std::vector<double> holm_adjusted(std::span<const double> p_values) {
+  std::vector<size_t> order(p_values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return p_values[i]; });
+  std::vector<double> adjusted(p_values.size());
+  double least = 0;
+  for (size_t k = 0; k < order.size(); ++k) {
+    least = std::max(least, std::min(1.0, static_cast<double>(order.size() - k) * p_values[order[k]]));
+    adjusted[order[k]] = least;
+  }
+  return adjusted;
 }
 
 double mean(std::span<const double> values) {

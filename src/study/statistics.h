@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace depthroute {
 
@@ -38,6 +39,11 @@ struct Interval {
 // 95 % percentile interval of the mean over `resamples` drawn with replacement; the same seed gives the same
 // interval everywhere.
 Interval bootstrap_interval(std::span<const double> differences, uint64_t seed, int resamples = 10000);
+
+// p-values of several tests, each adjusted so that below `level` stands what Holm's step-down procedure rejects while
+// the chance of any false rejection stays below `level` (Holm 1979): in ascending order, m p_1, (m - 1) p_2, .., each
+// at least the one before and at most 1. In the order of the arguments.
+std::vector<double> holm_adjusted(std::span<const double> p_values);
 
 double mean(std::span<const double> values);
 // With n - 1 in the denominator; nothing for fewer than two values.

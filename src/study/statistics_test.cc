@@ -127,6 +127,17 @@ TEST(PairedStatistics, EffectIsInUnitsOfTheBaselinesSpread) {
   EXPECT_NEAR(*paired_statistics(values, baseline).effect, -0.1 / 0.2, 1e-12);
 }
 
+// statsmodels.stats.multitest.multipletests(p, method="holm")
+TEST(Holm, AgreesWithStatsmodels) {
+  const std::vector<double> p = {0.01, 0.04, 0.03, 0.005, 0.5, 0.04};
+  const std::vector<double> expected = {0.05, 0.12, 0.12, 0.03, 0.5, 0.12};
+  const std::vector<double> adjusted = holm_adjusted(p);
+  ASSERT_EQ(adjusted.size(), expected.size());
+  for (size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(adjusted[i], expected[i], 1e-15) << i;
+  EXPECT_TRUE(holm_adjusted({}).empty());
+  EXPECT_EQ(holm_adjusted(std::vector<double>{0.7, 0.9}), (std::vector<double>{1.0, 1.0}));
+}
+
 TEST(PairedStatistics, OnePairHasNoInterval) {
   const PairedStatistics one = of_differences({-0.03});
   EXPECT_TRUE(one.mean && one.sign_test && one.perplexity_ratio);

@@ -54,10 +54,15 @@ Json read_decision(Config table, const TrainConfig& train) {
   if (test != "t" && test != "sign" && test != "permutation") {
     fail_input("{}: unknown test '{}', expected t, sign or permutation", table.where("test"), test);
   }
+  std::string correction = table.string("correction", "none");
+  if (correction != "none" && correction != "holm") {
+    fail_input("{}: unknown correction '{}', expected none or holm", table.where("correction"), correction);
+  }
   Json decision = json_object({{"metric", "validation_loss"},
                                {"milestone", milestone},
                                {"minimal_difference", table.number_between("minimal_difference", 0, 0, 100)},
                                {"test", test},
+                               {"correction", correction},
                                {"level", table.number_between("level", 0.05, 1e-9, 0.5)}});
   table.finish();
   return decision;

@@ -12,6 +12,7 @@
 //   minimal_difference = 0.0           # nats a token
 //   test = "t"                         # t, sign or permutation
 //   level = 0.05
+//   correction = "none"                # for the number of comparisons: none or holm
 //   [model], [residual], [data], [train] as in a run's config (train.milestones are the study's)
 #pragma once
 #include <cstdint>
