@@ -11,7 +11,7 @@
 namespace depthroute {
 namespace {
 
-struct Options {
+struct ConvertArguments {
   std::string checkpoint, variant, out;
   uint64_t seed = 1;
 };
@@ -22,7 +22,7 @@ void print_names(const char* title, const std::vector<std::string>& names) {
   for (const std::string& name : names) std::printf("  %s\n", name.c_str());
 }
 
-void convert(const Options& options) {
+void convert(const ConvertArguments& options) {
   if (std::filesystem::exists(options.out)) fail_input("'{}' is there already: choose another --out", options.out);
   std::filesystem::path checkpoint = find_checkpoint(options.checkpoint);
   verify_checkpoint(checkpoint);
@@ -45,7 +45,7 @@ void convert(const Options& options) {
 }  // namespace
 
 void add_convert_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConvertArguments>();
   CLI::App* command = app.add_subcommand("convert", "A checkpoint of another variant from one that is there");
   command->add_option("checkpoint", options->checkpoint, "A checkpoint, or a run's folder for its newest one")
       ->required();

@@ -12,13 +12,14 @@
 namespace depthroute {
 namespace {
 
-struct Options {
+struct CheckpointArguments {
   std::string checkpoint, data, split = "val";
   int64_t batch_windows = 8, windows = 32;
   bool json = false;
 };
 
-CLI::App* add_checkpoint_command(CLI::App& app, const char* name, const char* description, Options& options) {
+CLI::App* add_checkpoint_command(CLI::App& app, const char* name, const char* description,
+                                 CheckpointArguments& options) {
   CLI::App* command = app.add_subcommand(name, description);
   command->add_option("checkpoint", options.checkpoint, "A checkpoint, or a run's folder for its newest one")
       ->required();
@@ -40,7 +41,7 @@ struct Loaded {
   TokenDataset data;
 };
 
-Loaded load(const Options& options) {
+Loaded load(const CheckpointArguments& options) {
   std::filesystem::path checkpoint = find_checkpoint(options.checkpoint);
   verify_checkpoint(checkpoint);
   Transformer model = load_model(checkpoint);
@@ -49,7 +50,7 @@ Loaded load(const Options& options) {
   return {checkpoint, std::move(model), std::move(data)};
 }
 
-void evaluate_command(const Options& options) {
+void evaluate_command(const CheckpointArguments& options) {
   Loaded loaded = load(options);
   Progress progress("evaluate", loaded.data.tokens() - 1, "tokens");
   Evaluation result =
@@ -83,7 +84,7 @@ void print_diagnostics(const DepthDiagnostics& diagnostics) {
   }
 }
 
-void diagnose_command(const Options& options) {
+void diagnose_command(const CheckpointArguments& options) {
   Loaded loaded = load(options);
   DepthDiagnostics diagnostics = diagnose(loaded.model, loaded.data, options.windows, options.batch_windows);
   if (options.json) {
@@ -100,7 +101,7 @@ void diagnose_command(const Options& options) {
 }  // namespace
 
 void add_evaluate_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CheckpointArguments>();
   CLI::App* command = add_checkpoint_command(
       app, "evaluate", "Loss, perplexity and bits per byte of a checkpoint on a whole split", *options);
   command->footer("Example: depthroute evaluate runs/micro --data data/gcide --split test");
@@ -108,7 +109,7 @@ void add_evaluate_command(CLI::App& app) {
 }
 
 void add_diagnose_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CheckpointArguments>();
   CLI::App* command = add_checkpoint_command(app, "diagnose", "What a checkpoint's depth reads look at", *options);
   command->add_option("--windows", options->windows, "Windows of the split to look at")
       ->check(CLI::Range(1, 1 << 20))

@@ -10,7 +10,7 @@
 namespace depthroute {
 namespace {
 
-struct Options {
+struct PlanArguments {
   std::string config, preset, variant;
   std::vector<std::string> set;
   bool json = false;
@@ -23,7 +23,7 @@ struct Subject {
   int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
 };
 
-Subject subject_of_preset(const Options& options) {
+Subject subject_of_preset(const PlanArguments& options) {
   Subject subject;
   std::vector<std::string> variants = variant_names();
   if (!options.variant.empty()) variants = {options.variant};
@@ -35,7 +35,7 @@ Subject subject_of_preset(const Options& options) {
   return subject;
 }
 
-Subject subject_of_config(const Options& options) {
+Subject subject_of_config(const PlanArguments& options) {
   Config file = Config::read(options.config, options.set);
   std::vector<RunConfig> runs;
   if (file.has("variants")) {
@@ -84,7 +84,7 @@ void print_table(const Subject& subject, const std::vector<VariantPlan>& plans, 
   }
 }
 
-void run(const Options& options) {
+void run(const PlanArguments& options) {
   if (options.config.empty() == options.preset.empty()) fail_input("plan: give either a config file or --preset");
   Subject subject = options.config.empty() ? subject_of_preset(options) : subject_of_config(options);
   std::vector<VariantPlan> plans = plan_variants(subject.models, subject.micro_batch_windows);
@@ -104,7 +104,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_plan_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand("plan", "Parameters, FLOPs, memory and time before a run");
   command->add_option("config", options->config, "A run's or a study's TOML file");
   command->add_option("--preset", options->preset, "tiny, micro, mini, s or m, with every variant");

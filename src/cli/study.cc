@@ -11,7 +11,7 @@
 namespace depthroute {
 namespace {
 
-struct Options {
+struct StudyArguments {
   std::string config, out;
   std::vector<std::string> set;
   int64_t run = -1, jobs = 1;
@@ -27,7 +27,7 @@ void write_report(const std::string& folder) {
   std::printf("%s\nreport: %s\n", verdict_text(results).c_str(), path.c_str());
 }
 
-void run(const Options& options) {
+void run(const StudyArguments& options) {
   Config file = Config::read(options.config, options.set);
   StudyConfig study = read_study_config(file);
   if (options.list) {
@@ -55,7 +55,7 @@ void run(const Options& options) {
 }  // namespace
 
 void add_study_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StudyArguments>();
   CLI::App* command =
       app.add_subcommand("study", "The paired protocol: every variant on every seed; continues where it stopped");
   command->add_option("config", options->config, "The study's TOML file")->required();

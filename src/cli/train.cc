@@ -10,12 +10,12 @@
 namespace depthroute {
 namespace {
 
-struct Options {
+struct TrainArguments {
   std::string config, out;
   std::vector<std::string> set;
 };
 
-void train(const Options& options) {
+void train(const TrainArguments& options) {
   Config file = Config::read(options.config, options.set);
   RunConfig config = read_run_config(file);
   catch_stop_signals();
@@ -39,7 +39,7 @@ void train(const Options& options) {
 }  // namespace
 
 void add_train_command(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainArguments>();
   CLI::App* command =
       app.add_subcommand("train", "One training run from a config; continues by itself where it stopped");
   command->add_option("config", options->config, "The run's TOML file")->required();
