@@ -42,6 +42,8 @@ void keep_freed_memory() {
   // at 128 KiB.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  // What one thread has freed is there for all: a training step allocates little, but much at a time.
+  mallopt(M_ARENA_MAX, 1);
 }
 
 void reset_peak_memory() {

@@ -5,6 +5,7 @@
 #include "io/error.h"
 #include "io/format.h"
 #include "model/initialisation.h"
+#include "ops/attention.h"
 
 namespace depthroute {
 namespace {
@@ -100,10 +101,8 @@ at::Tensor Transformer::attention(int64_t layer, const AttentionInputs& inputs, 
   at::Tensor query = apply_rope(project(inputs.query, "q_proj.weight"), rope, implementation());
   at::Tensor key = apply_rope(project(inputs.key, "k_proj.weight"), rope, implementation());
   at::Tensor value = project(inputs.value, "v_proj.weight");
-  // Attention wants [B, heads, T, D]: views, since it takes any strides.
-  at::Tensor mixed = at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2),
-                                                      value.transpose(1, 2), {}, 0.0, /*is_causal=*/true);
-  return at::linear(mixed.transpose(1, 2).flatten(-2), parameters_.get(name + "o_proj.weight"));
+  at::Tensor mixed = causal_attention(query, key, value, implementation());
+  return at::linear(mixed.flatten(-2), parameters_.get(name + "o_proj.weight"));
 }
 
 at::Tensor Transformer::mlp(int64_t layer, const MlpInputs& inputs) const {
