@@ -1,7 +1,6 @@
 #include "ops/depth_read_fused.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -9,7 +8,7 @@
 #include <utility>
 
 #include "io/error.h"
-#include "ops/depth_read_kernel.h"
+#include "ops/depth_read_driver.h"
 
 namespace depthroute {
 namespace {
@@ -19,25 +18,7 @@ using torch::autograd::Function;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Less work than this many elements of sources is not worth a thread.
-constexpr int64_t kElementsPerThread = 1 << 16;
-// Gradients of queries and weights are summed over fixed blocks of tokens, so that their bits do not depend on the
-// number of threads: at least so many tokens a block, at most so many blocks.
-constexpr int64_t kTokensPerBlock = 64, kBlocks = 256;
-
 constexpr const char* kState = "state";
-
-// Dense arguments of a read and what its backward needs.
-struct ReadTensors {
-  std::vector<at::Tensor> values, norms;  // K of [..., d] and [N, H]
-  std::vector<at::Tensor> queries;        // R of [d]
-  at::Tensor key_weight, output_weight;   // [d]; output_weight may be undefined
-  at::Tensor scores, probabilities;       // [R, N, K, H]
-  at::Tensor output_norm;                 // [R, N]
-
-  int64_t tokens() const { return norms[0].size(0); }
-  int64_t width() const { return key_weight.size(0); }
-};
 
 struct ReadState : torch::CustomClassHolder {
   size_t sources = 0, routes = 0;
@@ -46,25 +27,25 @@ struct ReadState : torch::CustomClassHolder {
   std::vector<c10::intrusive_ptr<SourceGradient>> gradients;  // K, null: no gradient wanted
 };
 
-variable_list pack(const ReadTensors& tensors) {
-  variable_list list = tensors.values;
-  list.insert(list.end(), tensors.norms.begin(), tensors.norms.end());
+variable_list pack(const DepthReadTensors& tensors) {
+  variable_list list = tensors.sources;
+  list.insert(list.end(), tensors.reciprocal_norms.begin(), tensors.reciprocal_norms.end());
   list.insert(list.end(), tensors.queries.begin(), tensors.queries.end());
   list.insert(list.end(), {tensors.key_weight, tensors.scores, tensors.probabilities});
   if (tensors.output_weight.defined()) list.insert(list.end(), {tensors.output_weight, tensors.output_norm});
   return list;
 }
 
-ReadTensors unpack(variable_list list, const ReadState& state) {
+DepthReadTensors unpack(variable_list list, const ReadState& state) {
   auto next = list.begin();
   auto take = [&next](size_t count) {
     std::vector<at::Tensor> part(next, next + static_cast<std::ptrdiff_t>(count));
     next += static_cast<std::ptrdiff_t>(count);
     return part;
   };
-  ReadTensors tensors;
-  tensors.values = take(state.sources);
-  tensors.norms = take(state.sources);
+  DepthReadTensors tensors;
+  tensors.sources = take(state.sources);
+  tensors.reciprocal_norms = take(state.sources);
   tensors.queries = take(state.routes);
   tensors.key_weight = *next++;
   tensors.scores = *next++;
@@ -74,91 +55,6 @@ ReadTensors unpack(variable_list list, const ReadState& state) {
     tensors.output_norm = *next++;
   }
   return tensors;
-}
-
-template <typename T>
-T* data(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
-}
-
-// u_r = q_r * w: [R, d].
-at::Tensor scale_queries(const ReadTensors& tensors) {
-  return at::stack(tensors.queries).mul_(tensors.key_weight);
-}
-
-template <typename T>
-void set_sources(const ReadTensors& tensors, const at::Tensor& scaled_query, int64_t heads,
-                 DepthReadSources<T>* read) {
-  read->tokens = tensors.tokens();
-  read->width = tensors.width();
-  read->heads = heads;
-  read->sources = static_cast<int64_t>(tensors.values.size());
-  read->routes = static_cast<int64_t>(tensors.queries.size());
-  for (size_t i = 0; i < tensors.values.size(); ++i) read->source[i] = data<T>(tensors.values[i]);
-  read->scaled_query = data<T>(scaled_query);
-  read->output_norm_weight = data<T>(tensors.output_weight);
-}
-
-template <typename T>
-void run_forward(const ReadTensors& tensors, const std::vector<bool>& norm_known,
-                 const std::vector<at::Tensor>& mixtures, int64_t heads, double eps) {
-  DepthReadForward<T> read;
-  at::Tensor scaled_query = scale_queries(tensors);
-  set_sources(tensors, scaled_query, heads, &read);
-  read.eps = eps;
-  for (size_t i = 0; i < tensors.norms.size(); ++i) {
-    read.reciprocal_norm[i] = data<T>(tensors.norms[i]);
-    read.norm_known[i] = norm_known[i];
-  }
-  for (size_t r = 0; r < mixtures.size(); ++r) read.mixture[r] = data<T>(mixtures[r]);
-  read.probabilities = data<T>(tensors.probabilities);
-  read.scores = data<T>(tensors.scores);
-  read.output_reciprocal_norm = data<T>(tensors.output_norm);
-  int64_t grain = at::divup(kElementsPerThread, read.sources * read.width);
-  at::parallel_for(0, read.tokens, grain,
-                   [&](int64_t begin, int64_t end) { depth_read_forward(read, begin, end); });
-}
-
-// Gradients of queries and weights: R + 1 rows [d] in double, du_r and the gradient of the output-norm weight.
-template <typename T>
-at::Tensor run_backward(const DepthReadBackward<T>& read) {
-  int64_t tokens = read.tokens, rows = read.routes + 1;
-  int64_t block = std::max(kTokensPerBlock, at::divup(tokens, kBlocks)), blocks = at::divup(tokens, block);
-  at::Tensor partial = at::zeros({blocks, rows, read.width}, at::kDouble);
-  double* sums = partial.data_ptr<double>();
-  int64_t grain = at::divup(kElementsPerThread, block * read.sources * read.width);
-  at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
-    std::vector<T> workspace(static_cast<size_t>(depth_read_workspace(read.routes, read.width)));
-    for (int64_t b = begin; b < end; ++b) {
-      depth_read_backward(read, b * block, std::min(tokens, (b + 1) * block), sums + b * rows * read.width,
-                          workspace.data());
-    }
-  });
-  at::Tensor total = at::zeros({rows, read.width}, at::kDouble);
-  for (int64_t b = 0; b < blocks; ++b) total.add_(partial.select(0, b));
-  return total;
-}
-
-// Whether autograd wants the gradient of each source; what it does not want is not accumulated, since nobody would
-// take it.
-template <typename T>
-at::Tensor backward_of_read(const ReadTensors& tensors, const ReadState& state,
-                            const std::vector<at::Tensor>& upstream, const std::vector<bool>& wanted) {
-  DepthReadBackward<T> read;
-  at::Tensor scaled_query = scale_queries(tensors);
-  set_sources(tensors, scaled_query, state.heads, &read);
-  std::vector<at::Tensor> accumulators(state.sources);
-  for (size_t i = 0; i < state.sources; ++i) {
-    read.reciprocal_norm[i] = data<T>(tensors.norms[i]);
-    if (!wanted[i]) continue;
-    accumulators[i] = state.gradients[i]->accumulator(tensors.values[i], &read.assign[i]);
-    read.source_gradient[i] = data<T>(accumulators[i]);
-  }
-  for (size_t r = 0; r < state.routes; ++r) read.mixture_gradient[r] = data<T>(upstream[r]);
-  read.probabilities = data<T>(tensors.probabilities);
-  read.scores = data<T>(tensors.scores);
-  read.output_reciprocal_norm = data<T>(tensors.output_norm);
-  return run_backward(read);
 }
 
 // Gradient of the source from the accumulator its reads have filled.
@@ -238,12 +134,12 @@ class FusedRead : public Function<FusedRead> {
 
   static variable_list forward(AutogradContext* context, at::TensorList, const Arguments& arguments,
                                bool recorded) {
-    ReadTensors tensors;
+    DepthReadTensors tensors;
     std::vector<bool> norm_known;
     auto state = c10::make_intrusive<ReadState>();
     for (DepthSource* source : arguments.sources) {
-      tensors.values.push_back(source->value_);
-      tensors.norms.push_back(source->reciprocal_norm_);
+      tensors.sources.push_back(source->value_);
+      tensors.reciprocal_norms.push_back(source->reciprocal_norm_);
       norm_known.push_back(source->norm_known_);
       source->norm_known_ = true;
       state->gradients.push_back(source->gradient_);
@@ -251,12 +147,13 @@ class FusedRead : public Function<FusedRead> {
     for (const at::Tensor& query : arguments.queries) tensors.queries.push_back(query.contiguous());
     tensors.key_weight = arguments.key_weight.contiguous();
     if (arguments.output_weight.defined()) tensors.output_weight = arguments.output_weight.contiguous();
-    state->sources = tensors.values.size();
+    state->sources = tensors.sources.size();
     state->routes = tensors.queries.size();
     state->heads = arguments.heads;
     state->normalised = tensors.output_weight.defined();
 
-    variable_list outputs = compute(&tensors, norm_known, *state, arguments.eps, recorded);
+    variable_list outputs = compute_depth_read(&tensors, norm_known, arguments.heads, arguments.eps, recorded);
+    outputs.push_back(tensors.probabilities);
     context->mark_non_differentiable({tensors.probabilities});
     if (recorded) {
       context->set_materialize_grads(false);
@@ -273,7 +170,8 @@ class FusedRead : public Function<FusedRead> {
           "gradient");
     }
     auto state = c10::static_intrusive_pointer_cast<ReadState>(context->saved_data[kState].toCapsule());
-    size_t parameters = state->routes + (state->normalised ? 2 : 1), inputs = parameters;
+    size_t inputs = state->routes + (state->normalised ? 2 : 1);
+    // What autograd does not want is not accumulated, since nobody would take it.
     std::vector<bool> wanted;
     for (const auto& gradient : state->gradients) {
       wanted.push_back(gradient.defined() && context->needs_input_grad(inputs));
@@ -288,46 +186,14 @@ class FusedRead : public Function<FusedRead> {
       any = any || gradients[r].defined();
     }
     if (!any) return results;
-    ReadTensors tensors = unpack(context->get_saved_variables(), *state);
-    at::Tensor sums = tensors.key_weight.scalar_type() == at::kFloat
-                          ? backward_of_read<float>(tensors, *state, upstream, wanted)
-                          : backward_of_read<double>(tensors, *state, upstream, wanted);
-    set_parameter_gradients(tensors, sums, &results);
+    DepthReadTensors tensors = unpack(context->get_saved_variables(), *state);
+    std::vector<SourceGradientSum> sums(state->sources);
+    for (size_t i = 0; i < state->sources; ++i) {
+      if (wanted[i]) sums[i].sum = state->gradients[i]->accumulator(tensors.sources[i], &sums[i].assign);
+    }
+    variable_list parameters = differentiate_depth_read(tensors, state->heads, upstream, sums);
+    std::move(parameters.begin(), parameters.end(), results.begin());
     return results;
-  }
-
- private:
-  static variable_list compute(ReadTensors* tensors, const std::vector<bool>& norm_known, const ReadState& state,
-                               double eps, bool recorded) {
-    at::TensorOptions options = tensors->key_weight.options();
-    auto routes = static_cast<int64_t>(state.routes), sources = static_cast<int64_t>(state.sources);
-    at::IntArrayRef shape = tensors->values[0].sizes();
-    variable_list outputs;
-    for (size_t r = 0; r < state.routes; ++r) outputs.push_back(at::empty(shape, options));
-    tensors->probabilities = at::empty({routes, tensors->tokens(), sources, state.heads}, options);
-    if (recorded) tensors->scores = at::empty_like(tensors->probabilities);
-    if (state.normalised) tensors->output_norm = at::empty({routes, tensors->tokens()}, options);
-    if (options.dtype() == at::kFloat) {
-      run_forward<float>(*tensors, norm_known, outputs, state.heads, eps);
-    } else {
-      run_forward<double>(*tensors, norm_known, outputs, state.heads, eps);
-    }
-    outputs.push_back(tensors->probabilities);
-    return outputs;
-  }
-
-  // dq_r = du_r * w, dw = sum_r du_r * q_r, and the gradient of g as it is.
-  static void set_parameter_gradients(const ReadTensors& tensors, const at::Tensor& sums, variable_list* results) {
-    auto type = tensors.key_weight.scalar_type();
-    at::Tensor key_gradient = at::zeros({tensors.width()}, at::kDouble);
-    size_t r = 0;
-    for (; r < tensors.queries.size(); ++r) {
-      at::Tensor sum = sums.select(0, static_cast<int64_t>(r));
-      key_gradient.addcmul_(sum, tensors.queries[r].to(at::kDouble));
-      (*results)[r] = (sum * tensors.key_weight).to(type);
-    }
-    (*results)[r] = key_gradient.to(type);
-    if (tensors.output_weight.defined()) (*results)[r + 1] = sums.select(0, static_cast<int64_t>(r)).to(type);
   }
 };
 

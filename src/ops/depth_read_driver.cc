@@ -1,0 +1,134 @@
+#include "ops/depth_read_driver.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "ops/depth_read_kernel.h"
+
+namespace depthroute {
+namespace {
+
+// Less work than this many elements of sources is not worth a thread.
+constexpr int64_t kElementsPerThread = 1 << 16;
+// Gradients of queries and weights are summed over fixed blocks of tokens, so that their bits do not depend on the
+// number of threads: at least so many tokens a block, at most so many blocks.
+constexpr int64_t kTokensPerBlock = 64, kBlocks = 256;
+
+template <typename T>
+T* data(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
+}
+
+// u_r = q_r * w: [R, d].
+at::Tensor scale_queries(const DepthReadTensors& tensors) {
+  return at::stack(tensors.queries).mul_(tensors.key_weight);
+}
+
+template <typename T>
+void set_sources(const DepthReadTensors& tensors, const at::Tensor& scaled_query, int64_t heads,
+                 DepthReadSources<T>* read) {
+  read->tokens = tensors.tokens();
+  read->width = tensors.width();
+  read->heads = heads;
+  read->sources = static_cast<int64_t>(tensors.sources.size());
+  read->routes = static_cast<int64_t>(tensors.queries.size());
+  for (size_t i = 0; i < tensors.sources.size(); ++i) read->source[i] = data<T>(tensors.sources[i]);
+  read->scaled_query = data<T>(scaled_query);
+  read->output_norm_weight = data<T>(tensors.output_weight);
+}
+
+template <typename T>
+void run_forward(const DepthReadTensors& tensors, const std::vector<bool>& norm_known,
+                 const std::vector<at::Tensor>& mixtures, int64_t heads, double eps) {
+  DepthReadForward<T> read;
+  at::Tensor scaled_query = scale_queries(tensors);
+  set_sources(tensors, scaled_query, heads, &read);
+  read.eps = eps;
+  for (size_t i = 0; i < tensors.sources.size(); ++i) {
+    read.reciprocal_norm[i] = data<T>(tensors.reciprocal_norms[i]);
+    read.norm_known[i] = norm_known[i];
+  }
+  for (size_t r = 0; r < mixtures.size(); ++r) read.mixture[r] = data<T>(mixtures[r]);
+  read.probabilities = data<T>(tensors.probabilities);
+  read.scores = data<T>(tensors.scores);
+  read.output_reciprocal_norm = data<T>(tensors.output_norm);
+  int64_t grain = at::divup(kElementsPerThread, read.sources * read.width);
+  at::parallel_for(0, read.tokens, grain,
+                   [&](int64_t begin, int64_t end) { depth_read_forward(read, begin, end); });
+}
+
+// R + 1 rows [d] in double: du_r and the gradient of the output-norm weight.
+template <typename T>
+at::Tensor run_backward(const DepthReadTensors& tensors, int64_t heads, const std::vector<at::Tensor>& upstream,
+                        const std::vector<SourceGradientSum>& source_gradients) {
+  DepthReadBackward<T> read;
+  at::Tensor scaled_query = scale_queries(tensors);
+  set_sources(tensors, scaled_query, heads, &read);
+  for (size_t i = 0; i < tensors.sources.size(); ++i) {
+    read.reciprocal_norm[i] = data<T>(tensors.reciprocal_norms[i]);
+    read.source_gradient[i] = data<T>(source_gradients[i].sum);
+    read.assign[i] = source_gradients[i].assign;
+  }
+  for (size_t r = 0; r < upstream.size(); ++r) read.mixture_gradient[r] = data<T>(upstream[r]);
+  read.probabilities = data<T>(tensors.probabilities);
+  read.scores = data<T>(tensors.scores);
+  read.output_reciprocal_norm = data<T>(tensors.output_norm);
+
+  int64_t tokens = read.tokens, rows = read.routes + 1;
+  int64_t block = std::max(kTokensPerBlock, at::divup(tokens, kBlocks)), blocks = at::divup(tokens, block);
+  at::Tensor partial = at::zeros({blocks, rows, read.width}, at::kDouble);
+  double* sums = partial.data_ptr<double>();
+  int64_t grain = at::divup(kElementsPerThread, block * read.sources * read.width);
+  at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
+    std::vector<T> workspace(static_cast<size_t>(depth_read_workspace(read.routes, read.width)));
+    for (int64_t b = begin; b < end; ++b) {
+      depth_read_backward(read, b * block, std::min(tokens, (b + 1) * block), sums + b * rows * read.width,
+                          workspace.data());
+    }
+  });
+  at::Tensor total = at::zeros({rows, read.width}, at::kDouble);
+  for (int64_t b = 0; b < blocks; ++b) total.add_(partial.select(0, b));
+  return total;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> compute_depth_read(DepthReadTensors* read, const std::vector<bool>& norm_known, int64_t heads,
+                                           double eps, bool keep_scores) {
+  at::TensorOptions options = read->key_weight.options();
+  auto routes = static_cast<int64_t>(read->queries.size()), sources = static_cast<int64_t>(read->sources.size());
+  std::vector<at::Tensor> mixtures;
+  for (int64_t r = 0; r < routes; ++r) mixtures.push_back(at::empty(read->sources[0].sizes(), options));
+  read->probabilities = at::empty({routes, read->tokens(), sources, heads}, options);
+  if (keep_scores) read->scores = at::empty_like(read->probabilities);
+  if (read->output_weight.defined()) read->output_norm = at::empty({routes, read->tokens()}, options);
+  if (options.dtype() == at::kFloat) {
+    run_forward<float>(*read, norm_known, mixtures, heads, eps);
+  } else {
+    run_forward<double>(*read, norm_known, mixtures, heads, eps);
+  }
+  return mixtures;
+}
+
+std::vector<at::Tensor> differentiate_depth_read(const DepthReadTensors& read, int64_t heads,
+                                                 const std::vector<at::Tensor>& mixture_gradients,
+                                                 const std::vector<SourceGradientSum>& source_gradients) {
+  auto type = read.key_weight.scalar_type();
+  at::Tensor sums = type == at::kFloat ? run_backward<float>(read, heads, mixture_gradients, source_gradients)
+                                       : run_backward<double>(read, heads, mixture_gradients, source_gradients);
+  // dq_r = du_r * w, dw = sum_r du_r * q_r, and the gradient of g as it is.
+  std::vector<at::Tensor> gradients;
+  at::Tensor key_gradient = at::zeros({read.width()}, at::kDouble);
+  for (const at::Tensor& query : read.queries) {
+    at::Tensor sum = sums.select(0, static_cast<int64_t>(gradients.size()));
+    key_gradient.addcmul_(sum, query.to(at::kDouble));
+    gradients.push_back((sum * read.key_weight).to(type));
+  }
+  gradients.push_back(key_gradient.to(type));
+  if (read.output_weight.defined()) gradients.push_back(sums.select(0, sums.size(0) - 1).to(type));
+  return gradients;
+}
+
+}  // namespace depthroute
