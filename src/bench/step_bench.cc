@@ -50,10 +50,12 @@ double limit_seconds(const ModelConfig& model, int64_t tokens) {
 
 class Step {
  public:
-  Step(const ModelConfig& config, int64_t windows) : model_(config, 1), optimizer_(model_.parameters(), {}) {
+  Step(const ModelConfig& config, const StepBenchOptions& options)
+      : model_(config, 1), optimizer_(model_.parameters(), {}) {
+    model_.recompute_sublayers(options.activation_checkpointing);
     at::manual_seed(1);
-    ids_ = at::randint(0, config.vocabulary, {windows, config.context}, at::kLong);
-    targets_ = at::randint(0, config.vocabulary, {windows, config.context}, at::kLong);
+    ids_ = at::randint(0, config.vocabulary, {options.windows, config.context}, at::kLong);
+    targets_ = at::randint(0, config.vocabulary, {options.windows, config.context}, at::kLong);
   }
 
   void run() {
@@ -73,21 +75,28 @@ class Step {
 
 }  // namespace
 
-StepBench bench_step(const std::vector<ModelConfig>& models, int64_t windows, int64_t rounds, int64_t steps,
+StepBench bench_step(const std::vector<ModelConfig>& models, const StepBenchOptions& options,
                      const std::function<void(int64_t)>& on_progress) {
   StepBench bench;
-  bench.tokens = windows * models[0].context;
+  bench.tokens = options.windows * models[0].context;
   bench.variants.resize(models.size());
-  std::vector<std::vector<double>> seconds(models.size());
+  std::vector<std::vector<double>> seconds(models.size()), relative(models.size()), shares(models.size());
   std::vector<double> limits;
-  for (int64_t round = 0, done = 0; round < rounds; ++round) {
+  for (int64_t round = 0, done = 0; round < options.rounds; ++round) {
     limits.push_back(limit_seconds(models[0], bench.tokens));
+    double first = 0;
     for (size_t i = 0; i < models.size(); ++i) {
       malloc_trim(0);  // what the model before has freed does not count as memory of this one
       reset_peak_memory();
-      Step step(models[i], windows);
+      Step step(models[i], options);
       step.run();
-      for (int64_t s = 0; s < steps; ++s) seconds[i].push_back(seconds_of([&] { step.run(); }));
+      std::vector<double> times;
+      for (int64_t s = 0; s < options.steps; ++s) times.push_back(seconds_of([&] { step.run(); }));
+      seconds[i].insert(seconds[i].end(), times.begin(), times.end());
+      double least = spread_of(times).least;
+      if (i == 0) first = least;
+      relative[i].push_back(first / least);
+      shares[i].push_back(limits.back() / least);
       StepFigures& figures = bench.variants[i];
       figures.peak_bytes = std::max(figures.peak_bytes, static_cast<double>(peak_memory_bytes()));
       figures.variant = models[i].residual.variant;
@@ -98,13 +107,16 @@ StepBench bench_step(const std::vector<ModelConfig>& models, int64_t windows, in
     }
   }
   bench.limit_seconds = spread_of(limits);
-  for (size_t i = 0; i < models.size(); ++i) bench.variants[i].seconds = spread_of(seconds[i]);
+  for (size_t i = 0; i < models.size(); ++i) {
+    bench.variants[i].seconds = spread_of(seconds[i]);
+    bench.variants[i].relative_to_first = spread_of(relative[i]).median;
+    bench.variants[i].share_of_limit = spread_of(shares[i]).median;
+  }
   return bench;
 }
 
 Json step_bench_to_json(const StepBench& bench) {
   Json variants = Json::array();
-  double first = bench.variants[0].seconds.median;
   for (const StepFigures& figures : bench.variants) {
     variants.push_back(
         json_object({{"variant", figures.variant},
@@ -113,8 +125,8 @@ Json step_bench_to_json(const StepBench& bench) {
                      {"residual_bytes_per_token", figures.residual_bytes_per_token},
                      {"step_seconds", spread_to_json(figures.seconds)},
                      {"tokens_per_second", static_cast<double>(bench.tokens) / figures.seconds.median},
-                     {"relative_to_first", first / figures.seconds.median},
-                     {"share_of_limit", bench.limit_seconds.median / figures.seconds.median},
+                     {"relative_to_first", figures.relative_to_first},
+                     {"share_of_limit", figures.share_of_limit},
                      {"peak_bytes", figures.peak_bytes}}));
   }
   return json_object({{"tokens_a_step", bench.tokens},

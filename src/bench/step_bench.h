@@ -14,7 +14,10 @@ struct StepFigures {
   std::string variant;
   int64_t parameters = 0;
   double flops_per_token = 0, residual_bytes_per_token = 0;
-  Spread seconds;         // of a step: forward, backward, clipping, AdamW
+  Spread seconds;  // of a step: forward, backward, clipping, AdamW
+  // Speed against the first variant and against the limit: medians over the rounds of the ratio of a round's least
+  // times, since a disturbance makes a step slower, never faster.
+  double relative_to_first = 1, share_of_limit = 0;
   double peak_bytes = 0;  // of resident memory, with nothing but this model in the process
 };
 
@@ -26,9 +29,14 @@ struct StepBench {
   std::vector<StepFigures> variants;  // in the order given
 };
 
+struct StepBenchOptions {
+  int64_t windows = 1, rounds = 5, steps = 1;
+  bool activation_checkpointing = false;
+};
+
 // Steps of windows * context random tokens. In each round every model is made, does a step to warm up, then `steps`
 // that count; so only one is in memory at a time. on_progress is called with the number of models done.
-StepBench bench_step(const std::vector<ModelConfig>& models, int64_t windows, int64_t rounds, int64_t steps,
+StepBench bench_step(const std::vector<ModelConfig>& models, const StepBenchOptions& options,
                      const std::function<void(int64_t)>& on_progress);
 
 Json step_bench_to_json(const StepBench& bench);

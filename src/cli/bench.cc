@@ -79,6 +79,7 @@ struct StepOptions : Shared {
   std::string preset = "micro";
   std::vector<std::string> variants = {"standard", "block_attnres", "rd_attnres"};
   int64_t windows = 1, steps = 1, context = 0;
+  bool activation_checkpointing = false;
 };
 
 void bench_step_command(const StepOptions& options) {
@@ -93,7 +94,11 @@ void bench_step_command(const StepOptions& options) {
   }
   prepare_process(options);
   Progress progress("bench", static_cast<int64_t>(models.size()) * options.rounds, "models");
-  StepBench bench = bench_step(models, options.windows, options.rounds, options.steps,
+  StepBench bench = bench_step(models,
+                               {.windows = options.windows,
+                                .rounds = options.rounds,
+                                .steps = options.steps,
+                                .activation_checkpointing = options.activation_checkpointing},
                                [&](int64_t done) { progress.update(done); });
   progress.finish();
   Json json = step_bench_to_json(bench);
@@ -158,6 +163,8 @@ void add_bench_command(CLI::App& app) {
   train->add_option("--steps", step->steps, "Measured steps of a model in a round, after one that warms up")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
+  train->add_flag("--activation-checkpointing", step->activation_checkpointing,
+                  "Compute the sublayers once more in the backward pass instead of keeping what they compute");
   add_shared(train, *step);
   train->footer("Example: depthroute bench step --preset s --variants standard block_attnres rd_attnres");
   train->callback([step] { bench_step_command(*step); });

@@ -21,6 +21,7 @@ struct Subject {
   std::vector<ModelConfig> models;
   int64_t micro_batch_windows = 1, tokens = 0, runs_per_model = 1;
   int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  bool activation_checkpointing = false;
 };
 
 Subject subject_of_preset(const PlanArguments& options) {
@@ -45,6 +46,7 @@ Subject subject_of_config(const PlanArguments& options) {
   }
   Subject subject;
   subject.micro_batch_windows = runs[0].train.micro_batch_windows;
+  subject.activation_checkpointing = runs[0].train.activation_checkpointing;
   subject.tokens = runs[0].train.tokens;
   subject.threads = runs[0].train.threads;
   for (const RunConfig& run : runs) {
@@ -87,7 +89,8 @@ void print_table(const Subject& subject, const std::vector<VariantPlan>& plans, 
 void run(const PlanArguments& options) {
   if (options.config.empty() == options.preset.empty()) fail_input("plan: give either a config file or --preset");
   Subject subject = options.config.empty() ? subject_of_preset(options) : subject_of_config(options);
-  std::vector<VariantPlan> plans = plan_variants(subject.models, subject.micro_batch_windows);
+  std::vector<VariantPlan> plans =
+      plan_variants(subject.models, subject.micro_batch_windows, subject.activation_checkpointing);
   double gemm_rate = measure_gemm_rate(subject.models[0], subject.threads);
   if (!options.json) return print_table(subject, plans, gemm_rate);
   Json json = {{"gemm_flops_per_second", gemm_rate}, {"variants", Json::array()}};

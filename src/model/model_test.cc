@@ -229,5 +229,37 @@ TEST(Flops, AreSixPerWeightPlusAttention) {
   EXPECT_LT(training_flops_per_token(config_of("s", "rd_attnres")) / training_flops_per_token(config), 1.01);
 }
 
+// Recomputing the sublayers changes memory, not results.
+TEST(Transformer, RecomputedSublayersGiveTheSameGradients) {
+  for (const char* variant : {"standard", "rd_attnres", "split_attnres", "muddformer"}) {
+    ModelConfig config = preset("tiny");
+    config.residual = named_residual_config(variant, config.layers);
+    at::Tensor ids = at::randint(0, config.vocabulary, {2, config.context}, at::kLong);
+    auto run = [&](bool recompute) {
+      Transformer model(config, 3);
+      model.recompute_sublayers(recompute);
+      at::Tensor loss = model.loss_sum(ids.narrow(1, 0, config.context - 1), ids.narrow(1, 1, config.context - 1));
+      // The table of positions becomes one of another length before the backward pass.
+      at::NoGradGuard no_grad;
+      model.logits(ids.narrow(1, 0, 5));
+      at::AutoGradMode recording(true);
+      loss.backward();
+      std::map<std::string, at::Tensor> results = {{"loss", loss.detach()}};
+      for (const auto& [name, parameter] : model.parameters().items()) {
+        if (parameter.grad().defined()) results[name] = parameter.grad();
+      }
+      return results;
+    };
+    std::map<std::string, at::Tensor> kept = run(false), recomputed = run(true);
+    ASSERT_EQ(kept.size(), recomputed.size()) << variant;
+    EXPECT_TRUE(at::equal(kept["loss"], recomputed["loss"])) << variant;
+    for (const auto& [name, gradient] : kept) {
+      double scale = gradient.abs().max().item<double>();
+      EXPECT_LT((gradient - recomputed[name]).abs().max().item<double>(), 1e-5 * scale + 1e-7)
+          << variant << " " << name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace depthroute

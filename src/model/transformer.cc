@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "io/error.h"
 #include "io/format.h"
@@ -92,24 +93,37 @@ at::Tensor Transformer::loss_sum(const at::Tensor& token_ids, const at::Tensor& 
                            implementation());
 }
 
+at::Tensor Transformer::sublayer(const std::vector<at::Tensor>& inputs, TensorFunction compute) const {
+  return recompute_ && at::GradMode::is_enabled() ? recomputed(inputs, std::move(compute)) : compute(inputs);
+}
+
 at::Tensor Transformer::attention(int64_t layer, const AttentionInputs& inputs, const RopeTable& rope) const {
   std::string name = layer_name(layer) + ".self_attn.";
-  auto project = [&](const at::Tensor& input, const char* projection) {
-    at::Tensor y = at::linear(input, parameters_.get(name + projection));
-    return y.unflatten(-1, {config_.heads, config_.head_width()});  // [B, T, heads, D]
+  // The function may be called when this model's table has become one of another length: it has its own.
+  auto compute = [this, table = rope](const std::vector<at::Tensor>& tensors) {
+    auto project = [&](size_t input) {
+      at::Tensor y = at::linear(tensors[input], tensors[input + 3]);
+      return y.unflatten(-1, {config_.heads, config_.head_width()});  // [B, T, heads, D]
+    };
+    at::Tensor query = apply_rope(project(0), table, implementation());
+    at::Tensor key = apply_rope(project(1), table, implementation());
+    return at::linear(causal_attention(query, key, project(2), implementation()).flatten(-2), tensors[6]);
   };
-  at::Tensor query = apply_rope(project(inputs.query, "q_proj.weight"), rope, implementation());
-  at::Tensor key = apply_rope(project(inputs.key, "k_proj.weight"), rope, implementation());
-  at::Tensor value = project(inputs.value, "v_proj.weight");
-  at::Tensor mixed = causal_attention(query, key, value, implementation());
-  return at::linear(mixed.flatten(-2), parameters_.get(name + "o_proj.weight"));
+  return sublayer({inputs.query, inputs.key, inputs.value, parameters_.get(name + "q_proj.weight"),
+                   parameters_.get(name + "k_proj.weight"), parameters_.get(name + "v_proj.weight"),
+                   parameters_.get(name + "o_proj.weight")},
+                  compute);
 }
 
 at::Tensor Transformer::mlp(int64_t layer, const MlpInputs& inputs) const {
   std::string name = layer_name(layer) + ".mlp.";
-  at::Tensor gate = at::linear(inputs.gate, parameters_.get(name + "gate_proj.weight"));
-  at::Tensor up = at::linear(inputs.up, parameters_.get(name + "up_proj.weight"));
-  return at::linear(swiglu(gate, up, implementation()), parameters_.get(name + "down_proj.weight"));
+  auto compute = [this](const std::vector<at::Tensor>& tensors) {
+    at::Tensor gate = at::linear(tensors[0], tensors[2]), up = at::linear(tensors[1], tensors[3]);
+    return at::linear(swiglu(gate, up, implementation()), tensors[4]);
+  };
+  return sublayer({inputs.gate, inputs.up, parameters_.get(name + "gate_proj.weight"),
+                   parameters_.get(name + "up_proj.weight"), parameters_.get(name + "down_proj.weight")},
+                  compute);
 }
 
 const RopeTable& Transformer::rope_table(int64_t positions) const {

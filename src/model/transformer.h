@@ -9,6 +9,7 @@
 
 #include "model/model_config.h"
 #include "ops/elementary.h"
+#include "ops/recompute.h"
 #include "residual/residual.h"
 
 namespace depthroute {
@@ -27,6 +28,10 @@ class Transformer {
   const ParameterStore& parameters() const { return parameters_; }
   const Residual& residual() const { return *residual_; }
 
+  // Activation checkpointing: backward passes compute the sublayers once more instead of keeping what they compute on the
+  // way; the residual stream (sources, reads, norms) is kept. Off by default. Changes the bits of gradients by rounding.
+  void recompute_sublayers(bool recompute) { recompute_ = recompute; }
+
   // token_ids [B, T] int64, T any length -> [B, T, d], after the final norm.
   at::Tensor hidden(const at::Tensor& token_ids, const DepthProbe& probe = {}) const;
   // [B, T, V]
@@ -36,6 +41,7 @@ class Transformer {
 
  private:
   Implementation implementation() const { return config_.residual.implementation; }
+  at::Tensor sublayer(const std::vector<at::Tensor>& inputs, TensorFunction compute) const;
   at::Tensor attention(int64_t layer, const AttentionInputs& inputs, const RopeTable& rope) const;
   at::Tensor mlp(int64_t layer, const MlpInputs& inputs) const;
   const RopeTable& rope_table(int64_t positions) const;
@@ -43,6 +49,7 @@ class Transformer {
   ModelConfig config_;
   ParameterStore parameters_;
   std::unique_ptr<Residual> residual_;
+  bool recompute_ = false;
   mutable RopeTable rope_;  // of the length last asked for
 };
 

@@ -55,7 +55,8 @@ DepthReadTensors arguments_of(at::TensorList sources, at::TensorList queries, co
 
 std::vector<at::Tensor> depth_read_forward_cpu(at::TensorList sources, at::TensorList queries,
                                                const at::Tensor& key_norm_weight,
-                                               const OptionalTensor& output_norm_weight, int64_t heads, double eps) {
+                                               const OptionalTensor& output_norm_weight, int64_t heads,
+                                               double eps) {
   check_depth_read(sources.vec(), queries.vec(), key_norm_weight, or_undefined(output_norm_weight), heads);
   int64_t tokens = sources[0].numel() / sources[0].size(-1), count = static_cast<int64_t>(sources.size());
   at::Tensor norms = at::empty({count, tokens, heads}, sources[0].options());
@@ -76,7 +77,8 @@ std::vector<at::Tensor> depth_read_forward_meta(at::TensorList sources, at::Tens
   for (size_t r = 0; r < queries.size(); ++r) outputs.push_back(at::empty_symint(sources[0].sym_sizes(), options));
   for (int i = 0; i < 2; ++i) outputs.push_back(at::empty_symint({routes, tokens, count, heads}, options));
   outputs.push_back(at::empty_symint({count, tokens, heads}, options));
-  outputs.push_back(output_norm_weight ? at::empty_symint({routes, tokens}, options) : at::empty_symint({none}, options));
+  outputs.push_back(output_norm_weight ? at::empty_symint({routes, tokens}, options)
+                                       : at::empty_symint({none}, options));
   return outputs;
 }
 
@@ -87,7 +89,8 @@ std::vector<at::Tensor> depth_read_backward_cpu(at::TensorList mixture_gradients
                                                 int64_t heads) {
   TORCH_CHECK(static_cast<int64_t>(saved.size()) == kSaved && mixture_gradients.size() == queries.size(),
               "depthroute::_depth_read_backward: not what _depth_read_forward returned");
-  DepthReadTensors read = arguments_of(sources, queries, key_norm_weight, output_norm_weight, saved[2].contiguous());
+  DepthReadTensors read =
+      arguments_of(sources, queries, key_norm_weight, output_norm_weight, saved[2].contiguous());
   read.probabilities = saved[0].contiguous();
   read.scores = saved[1].contiguous();
   if (output_norm_weight) read.output_norm = saved[3].contiguous();
@@ -104,7 +107,8 @@ std::vector<at::Tensor> depth_read_backward_cpu(at::TensorList mixture_gradients
 
 std::vector<at::Tensor> depth_read_backward_meta(at::TensorList, at::TensorList sources, at::TensorList queries,
                                                  const at::Tensor& key_norm_weight,
-                                                 const OptionalTensor& output_norm_weight, at::TensorList, int64_t) {
+                                                 const OptionalTensor& output_norm_weight, at::TensorList,
+                                                 int64_t) {
   std::vector<at::Tensor> results;
   auto add = [&](const at::Tensor& like) { results.push_back(at::empty_symint(like.sym_sizes(), like.options())); };
   for (const at::Tensor& source : sources) add(source);
@@ -141,7 +145,8 @@ class OperatorRead : public Function<OperatorRead> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    static auto differentiate = operator_named<decltype(depth_read_backward_cpu)>("depthroute::_depth_read_backward");
+    static auto differentiate =
+        operator_named<decltype(depth_read_backward_cpu)>("depthroute::_depth_read_backward");
     auto sources = static_cast<size_t>(context->saved_data["sources"].toInt()),
          routes = static_cast<size_t>(context->saved_data["routes"].toInt());
     variable_list all = context->get_saved_variables();
@@ -162,8 +167,8 @@ std::vector<at::Tensor> depth_read_operator(at::TensorList sources, at::TensorLi
                                             const OptionalTensor& output_norm_weight, int64_t heads, double eps) {
   TORCH_CHECK(!sources.empty(), "depth read: 0 sources, expected 1 to ", kMaxDepthSources);
   if (!sources[0].device().is_cpu() && !sources[0].device().is_meta()) {
-    return depth_read_reference(sources.vec(), queries.vec(), key_norm_weight, or_undefined(output_norm_weight), heads,
-                                eps)
+    return depth_read_reference(sources.vec(), queries.vec(), key_norm_weight, or_undefined(output_norm_weight),
+                                heads, eps)
         .mixtures;
   }
   variable_list inputs = sources.vec();
@@ -196,10 +201,12 @@ TORCH_LIBRARY(depthroute, library) {
       "heads=1, float eps=1e-06) -> Tensor[]",
       depth_read_operator);
   library.def(
-      "_depth_read_forward(Tensor[] sources, Tensor[] queries, Tensor key_norm_weight, Tensor? output_norm_weight, int "
+      "_depth_read_forward(Tensor[] sources, Tensor[] queries, Tensor key_norm_weight, Tensor? output_norm_weight, "
+      "int "
       "heads, float eps) -> Tensor[]");
   library.def(
-      "_depth_read_backward(Tensor[] mixture_gradients, Tensor[] sources, Tensor[] queries, Tensor key_norm_weight, "
+      "_depth_read_backward(Tensor[] mixture_gradients, Tensor[] sources, Tensor[] queries, Tensor "
+      "key_norm_weight, "
       "Tensor? output_norm_weight, Tensor[] saved, int heads) -> Tensor[]");
   library.class_<OperatorMemory>("DepthMemory")
       .def(torch::init<int64_t, double>())

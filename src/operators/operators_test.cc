@@ -57,9 +57,10 @@ TEST(Operators, DepthReadEqualsItsDefinition) {
         Leaves leaves = make_leaves(routes, normalised, at::kDouble);
         at::Tensor output_weight = leaves.output_weight.value_or(at::Tensor());
         std::vector<at::Tensor> expected =
-            depth_read_reference(leaves.sources, leaves.queries, leaves.key_weight, output_weight, heads, 1e-6).mixtures;
-        std::vector<at::Tensor> actual = depth_read_operator().call(leaves.sources, leaves.queries, leaves.key_weight,
-                                                                    leaves.output_weight, heads, 1e-6);
+            depth_read_reference(leaves.sources, leaves.queries, leaves.key_weight, output_weight, heads, 1e-6)
+                .mixtures;
+        std::vector<at::Tensor> actual = depth_read_operator().call(
+            leaves.sources, leaves.queries, leaves.key_weight, leaves.output_weight, heads, 1e-6);
         ASSERT_EQ(actual.size(), expected.size());
         for (size_t r = 0; r < actual.size(); ++r) EXPECT_TRUE(at::allclose(actual[r], expected[r], 1e-12, 1e-12));
         std::vector<at::Tensor> inputs = leaves.all();

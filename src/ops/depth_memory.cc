@@ -26,6 +26,30 @@ void DepthMemory::append(const at::Tensor& source) {
   } else {
     completed_.emplace_back(source);
   }
+  plan({});
+}
+
+void DepthMemory::plan(std::vector<PlannedRead> reads) {
+  planned_.clear();
+  phases_.clear();
+  next_planned_ = 0;
+  if (implementation_ != Implementation::kFused || completed_.empty()) return;
+  std::vector<int64_t> routes;
+  for (const PlannedRead& read : reads) routes.push_back(static_cast<int64_t>(read.queries.size()));
+  auto completed = static_cast<int64_t>(completed_.size());
+  if (two_phase_rows(completed, routes) < one_phase_rows(completed, routes)) planned_ = std::move(reads);
+}
+
+std::optional<DepthReadPhase> DepthMemory::next_phase(const std::vector<at::Tensor>& queries) {
+  if (planned_.empty()) return std::nullopt;
+  size_t index = next_planned_++;
+  bool as_planned = index < planned_.size() && partial_.has_value() == (index > 0) &&
+                    queries.size() == planned_[index].queries.size();
+  for (size_t r = 0; as_planned && r < queries.size(); ++r)
+    as_planned = queries[r].is_same(planned_[index].queries[r]);
+  if (!as_planned) fail_run("depth memory: read {} is not the planned one", index);
+  if (index == 0) phases_ = depth_read_first_phase(sources(), planned_, heads_, eps_);
+  return std::move(phases_[index]);
 }
 
 void DepthMemory::set_partial(const at::Tensor& partial) {
@@ -46,7 +70,8 @@ std::vector<DepthSource*> DepthMemory::sources() {
 
 DepthRead DepthMemory::read(const std::vector<at::Tensor>& queries, const at::Tensor& key_norm_weight) {
   if (implementation_ == Implementation::kFused) {
-    return depth_read_fused(sources(), queries, key_norm_weight, {}, heads_, eps_);
+    std::optional<DepthReadPhase> phase = next_phase(queries);
+    return depth_read_fused(sources(), queries, key_norm_weight, {}, heads_, eps_, phase ? &*phase : nullptr);
   }
   return depth_read_reference(tensors_of(sources()), queries, key_norm_weight, {}, heads_, eps_);
 }

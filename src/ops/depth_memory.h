@@ -27,6 +27,10 @@ class DepthMemory {
   // Number of sources a read sees now.
   int64_t size() const;
 
+  // Announces the next reads, all of the sources completed so far: the first before any partial sum is set, the others with
+  // one. Where that moves fewer bytes, they are then done in two phases (ops/depth_read_driver.h), to the same results but
+  // for rounding. An append ends the plan.
+  void plan(std::vector<PlannedRead> reads);
   // One mixture per query; see depth_read.h for shapes and errors.
   DepthRead read(const std::vector<at::Tensor>& queries, const at::Tensor& key_norm_weight);
   // One weighted sum per row of weights; see dense_mix.h for shapes and errors.
@@ -34,12 +38,17 @@ class DepthMemory {
 
  private:
   std::vector<DepthSource*> sources();
+  // The first phase of the next read, if there is one.
+  std::optional<DepthReadPhase> next_phase(const std::vector<at::Tensor>& queries);
 
   int64_t heads_;
   double eps_;
   Implementation implementation_;
   std::vector<DepthSource> completed_;
   std::optional<DepthSource> partial_;
+  std::vector<PlannedRead> planned_;
+  std::vector<DepthReadPhase> phases_;  // of the planned reads, once the first of them is done
+  size_t next_planned_ = 0;
 };
 
 }  // namespace depthroute

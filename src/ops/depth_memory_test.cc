@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "io/error.h"
@@ -242,6 +243,107 @@ TEST(DepthMemory, CountsSourcesAndRefusesNone) {
     EXPECT_EQ(memory.size(), 1);
     EXPECT_TRUE(at::equal(memory.read({query}, norm).mixtures[0], x));
   }
+}
+
+// A block of four sublayers with two and one routes in turn over six completed sources: long enough for two phases.
+struct LongBlock {
+  std::vector<at::Tensor> sources, matrices, norms;
+  std::vector<std::vector<at::Tensor>> queries;
+
+  explicit LongBlock(at::ScalarType type) {
+    auto draw = [&](at::IntArrayRef shape) { return at::randn(shape, type).set_requires_grad(true); };
+    for (int64_t i = 0; i < 6; ++i) sources.push_back(draw({2, 5, 12}));
+    for (int64_t i = 0; i < 4; ++i) {
+      matrices.push_back(draw({12, 12}));
+      norms.push_back(draw({12}));
+      queries.push_back({draw({12})});
+      if (i % 2 == 0) queries.back().push_back(draw({12}));
+    }
+  }
+
+  std::vector<at::Tensor> leaves() const {
+    std::vector<at::Tensor> list = sources;
+    list.insert(list.end(), matrices.begin(), matrices.end());
+    list.insert(list.end(), norms.begin(), norms.end());
+    for (const std::vector<at::Tensor>& of_read : queries) list.insert(list.end(), of_read.begin(), of_read.end());
+    return list;
+  }
+
+  // All mixtures and probabilities, then the sum of the block.
+  std::vector<at::Tensor> run(Implementation implementation, bool planned, int64_t heads) const {
+    DepthMemory memory(heads, kEps, implementation);
+    for (const at::Tensor& source : sources) memory.append(source);
+    std::vector<PlannedRead> plan;
+    for (size_t i = 0; i < queries.size(); ++i) plan.push_back({queries[i], norms[i]});
+    if (planned) memory.plan(plan);
+    std::vector<at::Tensor> results;
+    at::Tensor partial;
+    for (size_t i = 0; i < queries.size(); ++i) {
+      DepthRead read = memory.read(queries[i], norms[i]);
+      results.insert(results.end(), read.mixtures.begin(), read.mixtures.end());
+      results.push_back(read.probabilities);
+      at::Tensor output = read.mixtures.front().mul(read.mixtures.back()).matmul(matrices[i]).tanh();
+      partial = partial.defined() ? partial + output : output;
+      memory.set_partial(partial);
+    }
+    memory.append(partial);
+    results.push_back(memory.read(queries[0], norms[0]).mixtures[0]);
+    return results;
+  }
+};
+
+TEST(TwoPhases, EqualOnePhase) {
+  at::manual_seed(6);
+  ASSERT_LT(two_phase_rows(6, {2, 1, 2, 1}), one_phase_rows(6, {2, 1, 2, 1}));
+  for (int64_t heads : {1, 4}) {
+    LongBlock block(at::kDouble);
+    std::vector<at::Tensor> expected = block.run(kReference, true, heads), planned = block.run(kFused, true, heads),
+                            plain = block.run(kFused, false, heads);
+    expect_near(planned, expected);
+    auto gradients = [&](const std::vector<at::Tensor>& results) {
+      return torch::autograd::grad({results.back().square().sum()}, block.leaves());
+    };
+    std::vector<at::Tensor> wanted = gradients(expected);
+    expect_near(gradients(planned), wanted);
+    expect_near(gradients(plain), wanted);
+  }
+}
+
+TEST(TwoPhases, NotANumberStaysInItsToken) {
+  at::manual_seed(7);
+  at::NoGradGuard no_grad;
+  for (double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    LongBlock block(at::kFloat);
+    block.sources[2][1][3][5] = bad;
+    std::vector<at::Tensor> results = block.run(kFused, true, 1);
+    at::Tensor last = results[results.size() - 3].flatten(0, -2);  // the last read of the block
+    for (int64_t n = 0; n < 10; ++n) EXPECT_EQ(last[n].isnan().all().item<bool>(), n == 8) << n;
+  }
+}
+
+TEST(TwoPhases, RowsAreCounted) {
+  // One read has nothing to share. Two reads of one route over K sources: 2 K + 1 + 2 against K + 2 + 3.
+  EXPECT_EQ(one_phase_rows(5, {2}), two_phase_rows(5, {2}));
+  EXPECT_EQ(one_phase_rows(7, {1, 1}), 17);
+  EXPECT_EQ(two_phase_rows(7, {1, 1}), 12);
+  // Six routes take two passes, and no read is cut: (2, 1) and (2, 1).
+  EXPECT_EQ(one_phase_rows(8, {2, 1, 2, 1}), 4 * 8 + 3 + 6);
+  EXPECT_EQ(two_phase_rows(8, {2, 1, 2, 1}), 2 * 8 + 6 + 3 + 2 * 4);
+}
+
+TEST(TwoPhases, AReadOutOfPlanIsAnError) {
+  LongBlock block(at::kFloat);
+  DepthMemory memory(1, kEps, kFused);
+  for (const at::Tensor& source : block.sources) memory.append(source);
+  std::vector<PlannedRead> plan;
+  for (size_t i = 0; i < 4; ++i) plan.push_back({block.queries[i], block.norms[i]});
+  memory.plan(plan);
+  EXPECT_THROW(memory.read(block.queries[1], block.norms[1]), RunError);
+  memory.plan(plan);
+  memory.read(block.queries[0], block.norms[0]);
+  EXPECT_THROW(memory.read(block.queries[1], block.norms[1]), RunError) << "no partial sum";
+  memory.append(block.sources[0]);  // ends the plan
+  EXPECT_EQ(memory.read(block.queries[1], block.norms[1]).mixtures.size(), 1U);
 }
 
 }  // namespace

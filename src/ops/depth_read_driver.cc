@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/depth_merge_kernel.h"
 #include "ops/depth_read_kernel.h"
 
 namespace depthroute {
@@ -59,6 +60,38 @@ void run_forward(const DepthReadTensors& tensors, const std::vector<bool>& norm_
                    [&](int64_t begin, int64_t end) { depth_read_forward(read, begin, end); });
 }
 
+// The reads from `begin` that are done in one pass: as many as a pass has routes for.
+size_t end_of_pass(const std::vector<int64_t>& routes, size_t begin) {
+  size_t end = begin;
+  for (int64_t sum = 0; end < routes.size() && (sum += routes[end]) <= kMaxDepthRoutes; ++end) {
+  }
+  return end;
+}
+
+template <typename T>
+void run_merge(const DepthReadTensors& read, const DepthReadPhase& phase, bool norm_known, int64_t heads,
+               double eps) {
+  DepthMerge<T> merge;
+  at::Tensor scaled_query = scale_queries(read);
+  merge.tokens = read.tokens();
+  merge.width = read.width();
+  merge.heads = heads;
+  merge.completed = static_cast<int64_t>(read.sources.size()) - 1;
+  merge.routes = static_cast<int64_t>(read.queries.size());
+  merge.eps = eps;
+  merge.partial = data<T>(read.sources.back());
+  merge.scaled_query = data<T>(scaled_query);
+  merge.reciprocal_norm = data<T>(read.reciprocal_norms.back());
+  merge.norm_known = norm_known;
+  merge.completed_scores = data<T>(phase.scores);
+  merge.completed_probabilities = data<T>(phase.probabilities);
+  for (size_t r = 0; r < phase.mixtures.size(); ++r) merge.mixture[r] = data<T>(phase.mixtures[r]);
+  merge.scores = data<T>(read.scores);
+  merge.probabilities = data<T>(read.probabilities);
+  int64_t grain = at::divup(kElementsPerThread, (merge.routes + 1) * merge.width);
+  at::parallel_for(0, merge.tokens, grain, [&](int64_t begin, int64_t end) { depth_merge(merge, begin, end); });
+}
+
 // R + 1 rows [d] in double: du_r and the gradient of the output-norm weight.
 template <typename T>
 at::Tensor run_backward(const DepthReadTensors& tensors, int64_t heads, const std::vector<at::Tensor>& upstream,
@@ -95,8 +128,8 @@ at::Tensor run_backward(const DepthReadTensors& tensors, int64_t heads, const st
 
 }  // namespace
 
-std::vector<at::Tensor> compute_depth_read(DepthReadTensors* read, const std::vector<bool>& norm_known, int64_t heads,
-                                           double eps, bool keep_scores) {
+std::vector<at::Tensor> compute_depth_read(DepthReadTensors* read, const std::vector<bool>& norm_known,
+                                           int64_t heads, double eps, bool keep_scores) {
   at::TensorOptions options = read->key_weight.options();
   auto routes = static_cast<int64_t>(read->queries.size()), sources = static_cast<int64_t>(read->sources.size());
   std::vector<at::Tensor> mixtures;
@@ -110,6 +143,72 @@ std::vector<at::Tensor> compute_depth_read(DepthReadTensors* read, const std::ve
     run_forward<double>(*read, norm_known, mixtures, heads, eps);
   }
   return mixtures;
+}
+
+int64_t one_phase_rows(int64_t completed, const std::vector<int64_t>& routes) {
+  int64_t rows = 0;
+  for (size_t j = 0; j < routes.size(); ++j) rows += completed + (j > 0 ? 1 : 0) + routes[j];
+  return rows;
+}
+
+int64_t two_phase_rows(int64_t completed, const std::vector<int64_t>& routes) {
+  int64_t rows = 0;
+  for (size_t begin = 0; begin < routes.size(); begin = end_of_pass(routes, begin)) rows += completed;
+  for (size_t j = 0; j < routes.size(); ++j) rows += routes[j] + (j > 0 ? 2 * routes[j] + 1 : 0);
+  return rows;
+}
+
+std::vector<DepthReadPhase> compute_first_phase(const std::vector<at::Tensor>& completed,
+                                                const std::vector<at::Tensor>& reciprocal_norms,
+                                                const std::vector<bool>& norm_known,
+                                                const std::vector<PlannedRead>& reads, int64_t heads, double eps) {
+  std::vector<int64_t> routes;
+  for (const PlannedRead& read : reads) routes.push_back(static_cast<int64_t>(read.queries.size()));
+  std::vector<DepthReadPhase> phases;
+  std::vector<bool> known = norm_known;
+  for (size_t begin = 0; begin < reads.size();) {
+    size_t end = end_of_pass(routes, begin);
+    DepthReadTensors pass;
+    pass.sources = completed;
+    pass.reciprocal_norms = reciprocal_norms;
+    // Each read has a key norm of its own, which only scales its queries.
+    pass.key_weight = at::ones_like(reads[begin].key_norm_weight, at::MemoryFormat::Contiguous);
+    for (size_t j = begin; j < end; ++j) {
+      for (const at::Tensor& query : reads[j].queries) pass.queries.push_back(query * reads[j].key_norm_weight);
+    }
+    std::vector<at::Tensor> mixtures = compute_depth_read(&pass, known, heads, eps, /*keep_scores=*/true);
+    known.assign(known.size(), true);
+    int64_t route = 0;
+    for (; begin < end; ++begin) {
+      DepthReadPhase phase;
+      phase.mixtures.assign(mixtures.begin() + route, mixtures.begin() + route + routes[begin]);
+      phase.scores = pass.scores.narrow(0, route, routes[begin]);
+      phase.probabilities = pass.probabilities.narrow(0, route, routes[begin]);
+      phases.push_back(std::move(phase));
+      route += phases.back().scores.size(0);
+    }
+  }
+  return phases;
+}
+
+std::vector<at::Tensor> finish_depth_read(DepthReadTensors* read, DepthReadPhase phase, bool partial_norm_known,
+                                          int64_t heads, double eps, bool keep_scores) {
+  auto sources = static_cast<int64_t>(read->sources.size());
+  if (phase.scores.size(2) == sources) {
+    read->probabilities = phase.probabilities;
+    if (keep_scores) read->scores = phase.scores;
+    return phase.mixtures;
+  }
+  at::DimVector shape(phase.scores.sizes());
+  shape[2] = sources;
+  read->probabilities = at::empty(shape, phase.scores.options());
+  if (keep_scores) read->scores = at::empty_like(read->probabilities);
+  if (phase.scores.scalar_type() == at::kFloat) {
+    run_merge<float>(*read, phase, partial_norm_known, heads, eps);
+  } else {
+    run_merge<double>(*read, phase, partial_norm_known, heads, eps);
+  }
+  return phase.mixtures;
 }
 
 std::vector<at::Tensor> differentiate_depth_read(const DepthReadTensors& read, int64_t heads,

@@ -24,8 +24,35 @@ struct DepthReadTensors {
 
 // The R mixtures. Sets probabilities, output_norm and, where they are kept, scores; fills the norms of sources that are not
 // known yet.
-std::vector<at::Tensor> compute_depth_read(DepthReadTensors* read, const std::vector<bool>& norm_known, int64_t heads,
-                                           double eps, bool keep_scores);
+std::vector<at::Tensor> compute_depth_read(DepthReadTensors* read, const std::vector<bool>& norm_known,
+                                           int64_t heads, double eps, bool keep_scores);
+
+// Reads in two phases (Attention Residuals, arXiv 2603.15031, algorithm 1; ops/depth_merge_kernel.h). The reads of a block share
+// its completed sources; each but the first reads the running partial sum, too.
+struct PlannedRead {
+  std::vector<at::Tensor> queries;  // R of [d]
+  at::Tensor key_norm_weight;       // [d]
+};
+// What the first phase knows of a read.
+struct DepthReadPhase {
+  std::vector<at::Tensor> mixtures;  // over the completed sources
+  at::Tensor scores, probabilities;  // [R, N, K, H]
+};
+
+// Rows of d values that the reads of a block move for a token: over `completed` sources, with so many routes each.
+int64_t one_phase_rows(int64_t completed, const std::vector<int64_t>& routes);
+int64_t two_phase_rows(int64_t completed, const std::vector<int64_t>& routes);
+
+// The first phase of all reads, over dense completed sources. Fills the norms that are not known yet.
+std::vector<DepthReadPhase> compute_first_phase(const std::vector<at::Tensor>& completed,
+                                                const std::vector<at::Tensor>& reciprocal_norms,
+                                                const std::vector<bool>& norm_known,
+                                                const std::vector<PlannedRead>& reads, int64_t heads, double eps);
+
+// As compute_depth_read, where the last source is the partial sum and the phase that of the others; the phase's mixtures become
+// the result's. Without a partial sum (as many sources as the phase saw) the phase is the result.
+std::vector<at::Tensor> finish_depth_read(DepthReadTensors* read, DepthReadPhase phase, bool partial_norm_known,
+                                          int64_t heads, double eps, bool keep_scores);
 
 // Where the gradient of a source goes: an undefined sum where it is not wanted; `assign` says that the sum's content is
 // undefined so far.

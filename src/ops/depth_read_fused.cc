@@ -1,6 +1,7 @@
 #include "ops/depth_read_fused.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -8,7 +9,6 @@
 #include <utility>
 
 #include "io/error.h"
-#include "ops/depth_read_driver.h"
 
 namespace depthroute {
 namespace {
@@ -112,7 +112,24 @@ class FusedRead : public Function<FusedRead> {
     const at::Tensor &key_weight, &output_weight;
     int64_t heads;
     double eps;
+    const DepthReadPhase* phase;
   };
+
+  static std::vector<DepthReadPhase> first_phase(const std::vector<DepthSource*>& sources,
+                                                 const std::vector<PlannedRead>& reads, int64_t heads, double eps) {
+    at::NoGradGuard no_grad;
+    std::vector<at::Tensor> values, norms;
+    std::vector<bool> norm_known;
+    for (DepthSource* source : sources) {
+      source->prepare();
+      source->prepare_norm(heads);
+      values.push_back(source->value_);
+      norms.push_back(source->reciprocal_norm_);
+      norm_known.push_back(source->norm_known_);
+      source->norm_known_ = true;
+    }
+    return compute_first_phase(values, norms, norm_known, reads, heads, eps);
+  }
 
   static DepthRead read(const Arguments& arguments) {
     variable_list inputs = arguments.queries;
@@ -152,7 +169,10 @@ class FusedRead : public Function<FusedRead> {
     state->heads = arguments.heads;
     state->normalised = tensors.output_weight.defined();
 
-    variable_list outputs = compute_depth_read(&tensors, norm_known, arguments.heads, arguments.eps, recorded);
+    variable_list outputs = arguments.phase == nullptr
+                                ? compute_depth_read(&tensors, norm_known, arguments.heads, arguments.eps, recorded)
+                                : finish_depth_read(&tensors, *arguments.phase, norm_known.back(), arguments.heads,
+                                                    arguments.eps, recorded);
     outputs.push_back(tensors.probabilities);
     context->mark_non_differentiable({tensors.probabilities});
     if (recorded) {
@@ -199,14 +219,23 @@ class FusedRead : public Function<FusedRead> {
 
 DepthRead depth_read_fused(const std::vector<DepthSource*>& sources, const std::vector<at::Tensor>& queries,
                            const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight, int64_t heads,
-                           double eps) {
+                           double eps, const DepthReadPhase* phase) {
   std::vector<at::Tensor> tensors;
   for (DepthSource* source : sources) tensors.push_back(source->source());
   check_depth_read(tensors, queries, key_norm_weight, output_norm_weight, heads);
   if (!tensors[0].device().is_cpu()) {
     fail_input("depth read: the fused read runs on the CPU, source 0 is on {}", tensors[0].device().str());
   }
-  return FusedRead::read({sources, queries, key_norm_weight, output_norm_weight, heads, eps});
+  return FusedRead::read({sources, queries, key_norm_weight, output_norm_weight, heads, eps, phase});
+}
+
+std::vector<DepthReadPhase> depth_read_first_phase(const std::vector<DepthSource*>& sources,
+                                                   const std::vector<PlannedRead>& reads, int64_t heads,
+                                                   double eps) {
+  std::vector<at::Tensor> tensors;
+  for (DepthSource* source : sources) tensors.push_back(source->source());
+  for (const PlannedRead& read : reads) check_depth_read(tensors, read.queries, read.key_norm_weight, {}, heads);
+  return FusedRead::first_phase(sources, reads, heads, eps);
 }
 
 DepthRead depth_read_fused(const std::vector<at::Tensor>& sources, const std::vector<at::Tensor>& queries,

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "ops/depth_read.h"
+#include "ops/depth_read_driver.h"
 
 namespace depthroute {
 
@@ -67,9 +68,15 @@ DepthRead depth_read_fused(const std::vector<at::Tensor>& sources, const std::ve
                            const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight, int64_t heads,
                            double eps);
 
-// The same for sources that are read again.
+// The same for sources that are read again. With a first phase, that of all sources or of all but the last, the mixtures are
+// finished from there; it has the read's own queries and key norm, and there is no output norm.
 DepthRead depth_read_fused(const std::vector<DepthSource*>& sources, const std::vector<at::Tensor>& queries,
                            const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight, int64_t heads,
-                           double eps);
+                           double eps, const DepthReadPhase* phase = nullptr);
+
+// The first phase of several reads over sources that they share; arguments as for a read.
+std::vector<DepthReadPhase> depth_read_first_phase(const std::vector<DepthSource*>& sources,
+                                                   const std::vector<PlannedRead>& reads, int64_t heads,
+                                                   double eps);
 
 }  // namespace depthroute

@@ -7,6 +7,8 @@
 // the sources, the key norm and the input norm.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "io/error.h"
 #include "io/format.h"
 #include "residual/depth_routes.h"
@@ -31,6 +33,7 @@ struct BlockSchedule {
 
   explicit BlockSchedule(const ResidualConfig& config)
       : sublayers_per_block(config.layers_per_block == 0 ? 1 : 2 * config.layers_per_block) {}
+  bool begins_block(int64_t sublayer) const { return sublayer % sublayers_per_block == 0; }
   bool ends_block(int64_t sublayer) const { return (sublayer + 1) % sublayers_per_block == 0; }
   int64_t completed(int64_t sublayer) const { return 1 + sublayer / sublayers_per_block; }
   bool has_partial(int64_t sublayer) const { return sublayer % sublayers_per_block != 0; }
@@ -42,6 +45,7 @@ class AttentionResidualStream : public ResidualStream {
   AttentionResidualStream(const ParameterStore& parameters, const ResidualConfig& config,
                           const ResidualShape& shape, const at::Tensor& embedding, DepthProbe probe)
       : config_(config),
+        layers_(shape.layers),
         schedule_(config),
         norm_(parameters, config, shape),
         reader_(parameters, config, shape.norm_eps, std::move(probe)) {
@@ -49,16 +53,16 @@ class AttentionResidualStream : public ResidualStream {
   }
 
   AttentionInputs attention_inputs(int64_t layer) override {
-    std::vector<at::Tensor> mixtures = read_attention(attention_site(layer));
+    if (schedule_.begins_block(2 * layer)) plan_block(2 * layer);
+    std::vector<at::Tensor> mixtures = read(2 * layer);
     if (config_.control == DepthControl::kAverage) mixtures = {(mixtures[0] + mixtures[1]) / 2};
     normalise(input_norm_name(layer), &mixtures);
     return attention_inputs_of(mixtures, config_.attention_roles);
   }
 
   MlpInputs mlp_inputs(int64_t layer) override {
-    std::string site = mlp_site(layer);
-    std::vector<at::Tensor> mixtures =
-        reader_.read(site, config_.mlp_roles, reader_.queries(site, config_.mlp_roles));
+    if (schedule_.begins_block(2 * layer + 1)) plan_block(2 * layer + 1);
+    std::vector<at::Tensor> mixtures = read(2 * layer + 1);
     normalise(mlp_norm_name(layer), &mixtures);
     return mlp_inputs_of(mixtures, config_.mlp_roles);
   }
@@ -75,7 +79,13 @@ class AttentionResidualStream : public ResidualStream {
     for (at::Tensor& mixture : *mixtures) mixture = norm_(mixture, name);
   }
 
-  std::vector<at::Tensor> read_attention(const std::string& site) {
+  static std::string site_of(int64_t sublayer) {
+    return sublayer % 2 == 0 ? attention_site(sublayer / 2) : mlp_site(sublayer / 2);
+  }
+
+  std::vector<at::Tensor> queries(int64_t sublayer) const {
+    std::string site = site_of(sublayer);
+    if (sublayer % 2 == 1) return reader_.queries(site, config_.mlp_roles);
     std::vector<at::Tensor> route_queries = reader_.queries(site, learned_attention_roles(config_));
     // Both routes are read even where they share a query, so that the control differs from RD-AttnRes in nothing
     // else.
@@ -83,7 +93,22 @@ class AttentionResidualStream : public ResidualStream {
     // A query of zero gives every source the same score, and so exactly uniform weights.
     if (config_.control == DepthControl::kFrozenValue)
       route_queries.push_back(at::zeros_like(route_queries[0].detach()));
-    return reader_.read(site, config_.attention_roles, route_queries);
+    return route_queries;
+  }
+
+  // Queries do not depend on the hidden state, so all reads of a block are known when it begins.
+  void plan_block(int64_t first) {
+    first_planned_ = first;
+    planned_.clear();
+    int64_t end = std::min(first + schedule_.sublayers_per_block, 2 * layers_);
+    for (int64_t sublayer = first; sublayer < end; ++sublayer)
+      planned_.push_back(reader_.planned(site_of(sublayer), queries(sublayer)));
+    reader_.memory().plan(planned_);
+  }
+
+  std::vector<at::Tensor> read(int64_t sublayer) {
+    const std::vector<std::string>& roles = sublayer % 2 == 0 ? config_.attention_roles : config_.mlp_roles;
+    return reader_.read(site_of(sublayer), roles, planned_[static_cast<size_t>(sublayer - first_planned_)].queries);
   }
 
   void write(int64_t sublayer, const at::Tensor& output) {
@@ -96,10 +121,13 @@ class AttentionResidualStream : public ResidualStream {
   }
 
   const ResidualConfig& config_;
+  int64_t layers_;
   BlockSchedule schedule_;
   SublayerNorm norm_;
   DepthReader reader_;
   at::Tensor partial_;
+  int64_t first_planned_ = 0;         // the sublayer of
+  std::vector<PlannedRead> planned_;  // the reads of the current block
 };
 
 class AttentionResidual : public Residual {

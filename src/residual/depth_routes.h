@@ -38,6 +38,10 @@ class DepthReader {
 
   DepthMemory& memory() { return memory_; }
   std::vector<at::Tensor> queries(const std::string& site, const std::vector<std::string>& roles) const;
+  // A read to announce to the memory (DepthMemory::plan).
+  PlannedRead planned(const std::string& site, const std::vector<at::Tensor>& queries) const {
+    return {queries, parameters_.get(key_norm_name(site))};
+  }
   // One mixture a query; roles name the routes for the probe.
   std::vector<at::Tensor> read(const std::string& site, const std::vector<std::string>& roles,
                                const std::vector<at::Tensor>& queries);

@@ -24,17 +24,20 @@ int64_t count_elements(const std::vector<ParameterSpec>& specs) {
 
 // float32 values that backward keeps: of a token, about 10 of the width (what the residual path carries, norms, rotated
 // heads, attention's output) and 3 of the MLP's hidden width a layer (gate, up and their product); and the logits that
-// exist at a time (see ops/elementary.h) with the gradient of the table, twice, since it is also the embedding's.
-double kept_values(const ModelConfig& model, double tokens) {
+// exist at a time (see ops/elementary.h) with the gradient of the table, twice, since it is also the embedding's. With
+// activation checkpointing about 6 of the width a layer, and all of it for one layer.
+double kept_values(const ModelConfig& model, double tokens, bool checkpointing) {
   auto d = static_cast<double>(model.width), m = static_cast<double>(model.mlp_hidden),
        classes = static_cast<double>(model.vocabulary);
-  return static_cast<double>(model.layers) * (10 * d + 3 * m) * tokens +
-         std::min(tokens * classes, double{1 << 24}) + 2 * classes * d;
+  auto layers = static_cast<double>(model.layers);
+  double activations = checkpointing ? layers * 6 * d + 10 * d + 3 * m : layers * (10 * d + 3 * m);
+  return activations * tokens + std::min(tokens * classes, double{1 << 24}) + 2 * classes * d;
 }
 
 }  // namespace
 
-std::vector<VariantPlan> plan_variants(const std::vector<ModelConfig>& models, int64_t micro_batch_windows) {
+std::vector<VariantPlan> plan_variants(const std::vector<ModelConfig>& models, int64_t micro_batch_windows,
+                                       bool activation_checkpointing) {
   std::vector<VariantPlan> plans;
   for (const ModelConfig& model : models) {
     ModelConfig standard = model;
@@ -47,9 +50,9 @@ std::vector<VariantPlan> plan_variants(const std::vector<ModelConfig>& models, i
     plan.residual_bytes_per_token =
         make_residual(model.residual, model.residual_shape())->cost().values * sizeof(float);
     // Weight, gradient and two moments of each parameter.
-    plan.memory_bytes =
-        4 * sizeof(float) * static_cast<double>(plan.parameters) +
-        sizeof(float) * kept_values(model, static_cast<double>(micro_batch_windows * model.context));
+    plan.memory_bytes = 4 * sizeof(float) * static_cast<double>(plan.parameters) +
+                        sizeof(float) * kept_values(model, static_cast<double>(micro_batch_windows * model.context),
+                                                    activation_checkpointing);
     plans.push_back(plan);
   }
   return plans;

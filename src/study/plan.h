@@ -20,7 +20,8 @@ struct VariantPlan {
 };
 
 // The variants of a model's sizes, one after another.
-std::vector<VariantPlan> plan_variants(const std::vector<ModelConfig>& models, int64_t micro_batch_windows);
+std::vector<VariantPlan> plan_variants(const std::vector<ModelConfig>& models, int64_t micro_batch_windows,
+                                       bool activation_checkpointing = false);
 
 // FLOP/s of float32 matrix products of the model's MLP shape on this machine, measured for about a second.
 double measure_gemm_rate(const ModelConfig& model, int64_t threads);

@@ -93,6 +93,7 @@ TrainConfig read_train_config(Config table, int64_t context) {
   train.batch_windows = table.integer_between("batch_windows", table.integer("batch_windows"), 1, kMaxWindows);
   train.micro_batch_windows =
       table.integer_between("micro_batch_windows", train.batch_windows, 1, train.batch_windows);
+  train.activation_checkpointing = table.boolean("activation_checkpointing", false);
   train.learning_rate = table.number_between("learning_rate", table.number("learning_rate"), 0, 100);
   std::string schedule = table.string("schedule", "cosine");
   if (schedule == "wsd") {
@@ -174,7 +175,8 @@ Json run_config_to_json(const RunConfig& config) {
                  {"checkpoint_interval", train.checkpoint_interval},
                  {"log_interval", train.log_interval},
                  {"threads", train.threads}}}};
-  // Only where it is given, so that the hashes of runs without it stay what they are.
+  // Only where they are given, so that the hashes of runs without them stay what they are.
+  if (train.activation_checkpointing) json["train"]["activation_checkpointing"] = true;
   if (!train.initial_weights.empty()) {
     json["train"]["initial_checkpoint"] = train.initial_checkpoint.string();
     json["train"]["initial_weights"] = train.initial_weights;

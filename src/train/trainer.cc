@@ -176,6 +176,7 @@ void Trainer::restore() {
     }
     optimizer_ = std::make_unique<AdamW>(model_->parameters(), config_.train);
   }
+  model_->recompute_sublayers(config_.train.activation_checkpointing);
   metrics_.rewind(state_.step);
 }
 
