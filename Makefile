@@ -1,13 +1,14 @@
 # The commands of this project; CMake does the work.
 #   make quickstart   install what is missing, build, run the small study on real text, write its report
 #   make test         install what is missing, build, run all tests
+#   make bench        time everything against limits and peers, write docs/benchmarks.md (installs a full PyTorch)
 # TORCH_DIR=/path/to/torch uses a PyTorch or LibTorch that is there already.
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 QUICKSTART ?= runs/quickstart
 GCIDE := /usr/share/dictd/gcide.dict.dz
 
-.PHONY: quickstart test build configure setup sanitize format lint clean
+.PHONY: quickstart test bench build configure setup sanitize format lint clean
 
 quickstart: configure
 	cmake --build --preset release -j $(JOBS) --target depthroute
@@ -17,6 +18,15 @@ quickstart: configure
 
 test: build
 	ctest --test-dir build --output-on-failure --no-tests=error -j $(JOBS)
+
+bench: build .venv-interop/ready
+	.venv-interop/bin/python bench/run.py
+
+# The full wheel of PyTorch: peers and torch.compile need it.
+.venv-interop/ready: bench/peers/requirements.txt tests/interop/requirements.txt
+	python3 -m venv .venv-interop
+	.venv-interop/bin/pip install -q -r bench/peers/requirements.txt
+	touch $@
 
 configure: setup
 	@cmake --preset release $(if $(TORCH_DIR),-DTORCH_DIR=$(TORCH_DIR)) > build.log 2>&1 || { cat build.log; exit 1; }

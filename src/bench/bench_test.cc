@@ -40,7 +40,7 @@ TEST(StepBench, DescribesEveryModel) {
   int64_t called = 0;
   StepBench bench =
       bench_step(models, {.windows = 2, .rounds = 2, .steps = 1}, [&](int64_t done) { EXPECT_EQ(done, ++called); });
-  EXPECT_EQ(called, 4);
+  EXPECT_EQ(called, 6);
   EXPECT_EQ(bench.tokens, 2 * models[0].context);
   EXPECT_GT(bench.limit_seconds.least, 0);
   ASSERT_EQ(bench.variants.size(), 2u);

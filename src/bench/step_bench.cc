@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <malloc.h>
 
+#include <memory>
+
 #include "io/machine.h"
 #include "model/transformer.h"
 #include "train/optimizer.h"
@@ -38,9 +40,9 @@ double limit_seconds(const ModelConfig& model, int64_t tokens) {
     };
     all();
     std::vector<double> times;
-    for (double spent = 0; times.size() < 3 || (spent < 0.1 && times.size() < 1000); spent += times.back())
+    for (double spent = 0; times.size() < 5 || (spent < 0.1 && times.size() < 1000); spent += times.back())
       times.push_back(seconds_of(all));
-    seconds += product.count * spread_of(times).median;
+    seconds += product.count * spread_of(times).least;
     flops += product.count * 6 * static_cast<double>(tokens * product.in * product.out);
   }
   auto attention =
@@ -61,8 +63,7 @@ class Step {
   void run() {
     for (const auto& [name, parameter] : model_.parameters().items()) parameter.mutable_grad() = at::Tensor();
     (model_.loss_sum(ids_, targets_) / static_cast<double>(ids_.numel())).backward();
-    clip_gradients(model_.parameters(), 1.0);
-    optimizer_.step(1e-4);
+    optimizer_.step(1e-4, clip_divisor(gradient_norm(model_.parameters()), 1.0));
   }
 
   const Transformer& model() const { return model_; }
@@ -79,31 +80,46 @@ StepBench bench_step(const std::vector<ModelConfig>& models, const StepBenchOpti
                      const std::function<void(int64_t)>& on_progress) {
   StepBench bench;
   bench.tokens = options.windows * models[0].context;
-  bench.variants.resize(models.size());
+  int64_t done = 0;
+  double kept_bytes = 0;
+  for (const ModelConfig& model : models) {
+    malloc_trim(0);  // what the model before has freed does not count as memory of this one
+    reset_peak_memory();
+    Step step(model, options);
+    step.run();
+    StepFigures figures;
+    figures.variant = model.residual.variant;
+    figures.parameters = step.model().parameters().element_count();
+    figures.flops_per_token = training_flops_per_token(model);
+    figures.residual_bytes_per_token = step.model().residual().cost().values * sizeof(float);
+    figures.peak_bytes = static_cast<double>(peak_memory_bytes());
+    bench.variants.push_back(figures);
+    kept_bytes += 3 * sizeof(float) * static_cast<double>(figures.parameters);  // weights and moments
+    on_progress(++done);
+  }
+  bool keep = kept_bytes < 0.6 * machine_memory_bytes();
+  std::vector<std::unique_ptr<Step>> steps(models.size());
   std::vector<std::vector<double>> seconds(models.size()), relative(models.size()), shares(models.size());
   std::vector<double> limits;
-  for (int64_t round = 0, done = 0; round < options.rounds; ++round) {
+  for (int64_t round = 0; round < options.rounds; ++round) {
     limits.push_back(limit_seconds(models[0], bench.tokens));
-    double first = 0;
-    for (size_t i = 0; i < models.size(); ++i) {
-      malloc_trim(0);  // what the model before has freed does not count as memory of this one
-      reset_peak_memory();
-      Step step(models[i], options);
-      step.run();
+    std::vector<double> least(models.size());
+    for (size_t turn = 0; turn < models.size(); ++turn) {
+      size_t i = round % 2 == 0 ? turn : models.size() - 1 - turn;
+      if (!steps[i]) {
+        steps[i] = std::make_unique<Step>(models[i], options);
+        steps[i]->run();
+      }
       std::vector<double> times;
-      for (int64_t s = 0; s < options.steps; ++s) times.push_back(seconds_of([&] { step.run(); }));
+      for (int64_t s = 0; s < options.steps; ++s) times.push_back(seconds_of([&] { steps[i]->run(); }));
+      if (!keep) steps[i].reset();
       seconds[i].insert(seconds[i].end(), times.begin(), times.end());
-      double least = spread_of(times).least;
-      if (i == 0) first = least;
-      relative[i].push_back(first / least);
-      shares[i].push_back(limits.back() / least);
-      StepFigures& figures = bench.variants[i];
-      figures.peak_bytes = std::max(figures.peak_bytes, static_cast<double>(peak_memory_bytes()));
-      figures.variant = models[i].residual.variant;
-      figures.parameters = step.model().parameters().element_count();
-      figures.flops_per_token = training_flops_per_token(models[i]);
-      figures.residual_bytes_per_token = step.model().residual().cost().values * sizeof(float);
+      least[i] = spread_of(times).least;
       on_progress(++done);
+    }
+    for (size_t i = 0; i < models.size(); ++i) {
+      relative[i].push_back(least[0] / least[i]);
+      shares[i].push_back(limits.back() / least[i]);
     }
   }
   bench.limit_seconds = spread_of(limits);

@@ -34,8 +34,10 @@ struct StepBenchOptions {
   bool activation_checkpointing = false;
 };
 
-// Steps of windows * context random tokens. In each round every model is made, does a step to warm up, then `steps`
-// that count; so only one is in memory at a time. on_progress is called with the number of models done.
+// Steps of windows * context random tokens. Every model does a step alone in the process, for its memory; then in each
+// round every model does `steps`, in turn and every other round backwards. All are kept in memory for that, or, where
+// they would take more than 60 % of it, made anew in each round, with a step to warm up. on_progress is called with the
+// number of turns done, of 1 + rounds a model.
 StepBench bench_step(const std::vector<ModelConfig>& models, const StepBenchOptions& options,
                      const std::function<void(int64_t)>& on_progress);
 

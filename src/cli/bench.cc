@@ -93,7 +93,7 @@ void bench_step_command(const StepOptions& options) {
     check_model_config(models.back());
   }
   prepare_process(options);
-  Progress progress("bench", static_cast<int64_t>(models.size()) * options.rounds, "models");
+  Progress progress("bench", static_cast<int64_t>(models.size()) * (options.rounds + 1), "turns");
   StepBench bench = bench_step(models,
                                {.windows = options.windows,
                                 .rounds = options.rounds,
@@ -160,7 +160,7 @@ void add_bench_command(CLI::App& app) {
   train->add_option("--windows", step->windows, "Windows of a step")->check(sizes)->capture_default_str();
   train->add_option("--context", step->context, "Tokens of a window (0: the preset's)")
       ->check(CLI::NonNegativeNumber);
-  train->add_option("--steps", step->steps, "Measured steps of a model in a round, after one that warms up")
+  train->add_option("--steps", step->steps, "Steps of a model in its turn; the fastest counts")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   train->add_flag("--activation-checkpointing", step->activation_checkpointing,

@@ -25,11 +25,14 @@ std::string line_value(const char* path, const std::string& key) {
 
 }  // namespace
 
+double machine_memory_bytes() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
 std::string machine_description() {
   std::string processor = line_value("/proc/cpuinfo", "model name");
-  double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   return format_text("{}, {} cores, {:.0f} GiB", processor.empty() ? "unknown processor" : processor,
-                     std::thread::hardware_concurrency(), memory / (1 << 30));
+                     std::thread::hardware_concurrency(), machine_memory_bytes() / (1 << 30));
 }
 
 int64_t peak_memory_bytes() {

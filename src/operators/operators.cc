@@ -42,14 +42,19 @@ std::vector<at::Tensor> dense(at::TensorList tensors) {
 // [R, N, K, H], the sources' reciprocal norms [K, N, H], and those of the mixtures [R, N] (no element without output norm).
 constexpr int64_t kSaved = 4;
 
+at::TensorOptions arithmetic_options(const at::Tensor& tensor) {
+  return tensor.options().dtype(depth_read_arithmetic(tensor.scalar_type()));
+}
+
 DepthReadTensors arguments_of(at::TensorList sources, at::TensorList queries, const at::Tensor& key_norm_weight,
                               const OptionalTensor& output_norm_weight, const at::Tensor& reciprocal_norms) {
   DepthReadTensors read;
   read.sources = dense(sources);
-  read.queries = dense(queries);
   read.reciprocal_norms = reciprocal_norms.unbind(0);
-  read.key_weight = key_norm_weight.contiguous();
-  if (output_norm_weight) read.output_weight = output_norm_weight->contiguous();
+  auto parameter = [](const at::Tensor& tensor) { return tensor.to(arithmetic_options(tensor)).contiguous(); };
+  for (const at::Tensor& query : queries) read.queries.push_back(parameter(query));
+  read.key_weight = parameter(key_norm_weight);
+  if (output_norm_weight) read.output_weight = parameter(*output_norm_weight);
   return read;
 }
 
@@ -59,7 +64,7 @@ std::vector<at::Tensor> depth_read_forward_cpu(at::TensorList sources, at::Tenso
                                                double eps) {
   check_depth_read(sources.vec(), queries.vec(), key_norm_weight, or_undefined(output_norm_weight), heads);
   int64_t tokens = sources[0].numel() / sources[0].size(-1), count = static_cast<int64_t>(sources.size());
-  at::Tensor norms = at::empty({count, tokens, heads}, sources[0].options());
+  at::Tensor norms = at::empty({count, tokens, heads}, arithmetic_options(sources[0]));
   DepthReadTensors read = arguments_of(sources, queries, key_norm_weight, output_norm_weight, norms);
   std::vector<at::Tensor> outputs =
       compute_depth_read(&read, std::vector<bool>(sources.size(), false), heads, eps, /*keep_scores=*/true);
@@ -70,11 +75,12 @@ std::vector<at::Tensor> depth_read_forward_cpu(at::TensorList sources, at::Tenso
 
 std::vector<at::Tensor> depth_read_forward_meta(at::TensorList sources, at::TensorList queries, const at::Tensor&,
                                                 const OptionalTensor& output_norm_weight, int64_t heads, double) {
-  at::TensorOptions options = sources[0].options();
+  at::TensorOptions options = arithmetic_options(sources[0]);
   c10::SymInt tokens = sources[0].sym_numel() / sources[0].sym_size(-1), none = 0;
   c10::SymInt routes = static_cast<int64_t>(queries.size()), count = static_cast<int64_t>(sources.size());
   std::vector<at::Tensor> outputs;
-  for (size_t r = 0; r < queries.size(); ++r) outputs.push_back(at::empty_symint(sources[0].sym_sizes(), options));
+  for (size_t r = 0; r < queries.size(); ++r)
+    outputs.push_back(at::empty_symint(sources[0].sym_sizes(), sources[0].options()));
   for (int i = 0; i < 2; ++i) outputs.push_back(at::empty_symint({routes, tokens, count, heads}, options));
   outputs.push_back(at::empty_symint({count, tokens, heads}, options));
   outputs.push_back(output_norm_weight ? at::empty_symint({routes, tokens}, options)
@@ -95,13 +101,12 @@ std::vector<at::Tensor> depth_read_backward_cpu(at::TensorList mixture_gradients
   read.scores = saved[1].contiguous();
   if (output_norm_weight) read.output_norm = saved[3].contiguous();
   std::vector<SourceGradientSum> sums;
-  std::vector<at::Tensor> results;
-  for (const at::Tensor& source : read.sources) {
-    results.push_back(at::empty_like(source));
-    sums.push_back({results.back(), /*assign=*/true});
-  }
-  for (at::Tensor& gradient : differentiate_depth_read(read, heads, dense(mixture_gradients), sums))
-    results.push_back(std::move(gradient));
+  for (const at::Tensor& source : read.sources)
+    sums.push_back({at::empty(source.sizes(), arithmetic_options(source)), /*assign=*/true});
+  std::vector<at::Tensor> parameters = differentiate_depth_read(read, heads, dense(mixture_gradients), sums),
+                          results;
+  for (const SourceGradientSum& sum : sums) results.push_back(sum.sum.to(sources[0].scalar_type()));
+  results.insert(results.end(), parameters.begin(), parameters.end());
   return results;
 }
 

@@ -25,10 +25,12 @@ struct DepthRead {
 };
 
 // The definition, in plain differentiable ATen operations: the yardstick of every faster implementation.
-//   sources            1..128 tensors [..., d] of one shape, dtype (float32, float64) and device
+//   sources            1..128 tensors [..., d] of one shape, dtype (float32, float64, bfloat16) and device
 //   queries            1..4 tensors [d]
 //   key_norm_weight    [d]
 //   output_norm_weight [d], or undefined for none
+// All of one dtype. bfloat16 is for storage: the arithmetic, the probabilities and the sums of a source's gradients are in
+// float32.
 // InputError, naming the argument, for a wrong shape, dtype or device, or where `heads` does not divide d.
 DepthRead depth_read_reference(const std::vector<at::Tensor>& sources, const std::vector<at::Tensor>& queries,
                                const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight,

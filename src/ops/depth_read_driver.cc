@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/depth_merge_kernel.h"
 #include "ops/depth_read_kernel.h"
@@ -19,7 +20,12 @@ constexpr int64_t kTokensPerBlock = 64, kBlocks = 256;
 
 template <typename T>
 T* data(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
+  if (!tensor.defined()) return nullptr;
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    return reinterpret_cast<Bfloat16*>(tensor.data_ptr<at::BFloat16>());
+  } else {
+    return tensor.data_ptr<T>();
+  }
 }
 
 // u_r = q_r * w: [R, d].
@@ -27,23 +33,23 @@ at::Tensor scale_queries(const DepthReadTensors& tensors) {
   return at::stack(tensors.queries).mul_(tensors.key_weight);
 }
 
-template <typename T>
+template <typename T, typename S>
 void set_sources(const DepthReadTensors& tensors, const at::Tensor& scaled_query, int64_t heads,
-                 DepthReadSources<T>* read) {
+                 DepthReadSources<T, S>* read) {
   read->tokens = tensors.tokens();
   read->width = tensors.width();
   read->heads = heads;
   read->sources = static_cast<int64_t>(tensors.sources.size());
   read->routes = static_cast<int64_t>(tensors.queries.size());
-  for (size_t i = 0; i < tensors.sources.size(); ++i) read->source[i] = data<T>(tensors.sources[i]);
+  for (size_t i = 0; i < tensors.sources.size(); ++i) read->source[i] = data<S>(tensors.sources[i]);
   read->scaled_query = data<T>(scaled_query);
   read->output_norm_weight = data<T>(tensors.output_weight);
 }
 
-template <typename T>
+template <typename T, typename S = T>
 void run_forward(const DepthReadTensors& tensors, const std::vector<bool>& norm_known,
                  const std::vector<at::Tensor>& mixtures, int64_t heads, double eps) {
-  DepthReadForward<T> read;
+  DepthReadForward<T, S> read;
   at::Tensor scaled_query = scale_queries(tensors);
   set_sources(tensors, scaled_query, heads, &read);
   read.eps = eps;
@@ -51,7 +57,7 @@ void run_forward(const DepthReadTensors& tensors, const std::vector<bool>& norm_
     read.reciprocal_norm[i] = data<T>(tensors.reciprocal_norms[i]);
     read.norm_known[i] = norm_known[i];
   }
-  for (size_t r = 0; r < mixtures.size(); ++r) read.mixture[r] = data<T>(mixtures[r]);
+  for (size_t r = 0; r < mixtures.size(); ++r) read.mixture[r] = data<S>(mixtures[r]);
   read.probabilities = data<T>(tensors.probabilities);
   read.scores = data<T>(tensors.scores);
   read.output_reciprocal_norm = data<T>(tensors.output_norm);
@@ -93,10 +99,10 @@ void run_merge(const DepthReadTensors& read, const DepthReadPhase& phase, bool n
 }
 
 // R + 1 rows [d] in double: du_r and the gradient of the output-norm weight.
-template <typename T>
+template <typename T, typename S = T>
 at::Tensor run_backward(const DepthReadTensors& tensors, int64_t heads, const std::vector<at::Tensor>& upstream,
                         const std::vector<SourceGradientSum>& source_gradients) {
-  DepthReadBackward<T> read;
+  DepthReadBackward<T, S> read;
   at::Tensor scaled_query = scale_queries(tensors);
   set_sources(tensors, scaled_query, heads, &read);
   for (size_t i = 0; i < tensors.sources.size(); ++i) {
@@ -104,7 +110,7 @@ at::Tensor run_backward(const DepthReadTensors& tensors, int64_t heads, const st
     read.source_gradient[i] = data<T>(source_gradients[i].sum);
     read.assign[i] = source_gradients[i].assign;
   }
-  for (size_t r = 0; r < upstream.size(); ++r) read.mixture_gradient[r] = data<T>(upstream[r]);
+  for (size_t r = 0; r < upstream.size(); ++r) read.mixture_gradient[r] = data<S>(upstream[r]);
   read.probabilities = data<T>(tensors.probabilities);
   read.scores = data<T>(tensors.scores);
   read.output_reciprocal_norm = data<T>(tensors.output_norm);
@@ -128,16 +134,23 @@ at::Tensor run_backward(const DepthReadTensors& tensors, int64_t heads, const st
 
 }  // namespace
 
+at::ScalarType depth_read_arithmetic(at::ScalarType type) {
+  return type == at::kBFloat16 ? at::kFloat : type;
+}
+
 std::vector<at::Tensor> compute_depth_read(DepthReadTensors* read, const std::vector<bool>& norm_known,
                                            int64_t heads, double eps, bool keep_scores) {
   at::TensorOptions options = read->key_weight.options();
   auto routes = static_cast<int64_t>(read->queries.size()), sources = static_cast<int64_t>(read->sources.size());
   std::vector<at::Tensor> mixtures;
-  for (int64_t r = 0; r < routes; ++r) mixtures.push_back(at::empty(read->sources[0].sizes(), options));
+  for (int64_t r = 0; r < routes; ++r)
+    mixtures.push_back(at::empty(read->sources[0].sizes(), read->sources[0].options()));
   read->probabilities = at::empty({routes, read->tokens(), sources, heads}, options);
   if (keep_scores) read->scores = at::empty_like(read->probabilities);
   if (read->output_weight.defined()) read->output_norm = at::empty({routes, read->tokens()}, options);
-  if (options.dtype() == at::kFloat) {
+  if (read->sources[0].scalar_type() == at::kBFloat16) {
+    run_forward<float, Bfloat16>(*read, norm_known, mixtures, heads, eps);
+  } else if (options.dtype() == at::kFloat) {
     run_forward<float>(*read, norm_known, mixtures, heads, eps);
   } else {
     run_forward<double>(*read, norm_known, mixtures, heads, eps);
@@ -214,9 +227,11 @@ std::vector<at::Tensor> finish_depth_read(DepthReadTensors* read, DepthReadPhase
 std::vector<at::Tensor> differentiate_depth_read(const DepthReadTensors& read, int64_t heads,
                                                  const std::vector<at::Tensor>& mixture_gradients,
                                                  const std::vector<SourceGradientSum>& source_gradients) {
-  auto type = read.key_weight.scalar_type();
-  at::Tensor sums = type == at::kFloat ? run_backward<float>(read, heads, mixture_gradients, source_gradients)
-                                       : run_backward<double>(read, heads, mixture_gradients, source_gradients);
+  auto type = read.sources[0].scalar_type();
+  at::Tensor sums = type == at::kBFloat16
+                        ? run_backward<float, Bfloat16>(read, heads, mixture_gradients, source_gradients)
+                    : type == at::kFloat ? run_backward<float>(read, heads, mixture_gradients, source_gradients)
+                                         : run_backward<double>(read, heads, mixture_gradients, source_gradients);
   // dq_r = du_r * w, dw = sum_r du_r * q_r, and the gradient of g as it is.
   std::vector<at::Tensor> gradients;
   at::Tensor key_gradient = at::zeros({read.width()}, at::kDouble);

@@ -8,8 +8,9 @@
 
 namespace depthroute {
 
-// Dense tensors on the CPU, of one dtype, that have passed check_depth_read: a read's arguments and what its backward
-// pass needs.
+// Dense tensors on the CPU that have passed check_depth_read: a read's arguments and what its backward pass needs. Sources,
+// mixtures and the mixtures' gradients are of the dtype of the arguments; all else is of the one that is computed in,
+// float32 for bfloat16.
 struct DepthReadTensors {
   std::vector<at::Tensor> sources;           // K of [..., d]
   std::vector<at::Tensor> reciprocal_norms;  // K of [N, H]
@@ -21,6 +22,9 @@ struct DepthReadTensors {
   int64_t tokens() const { return reciprocal_norms[0].size(0); }
   int64_t width() const { return key_weight.size(0); }
 };
+
+// float32 for bfloat16, otherwise the same.
+at::ScalarType depth_read_arithmetic(at::ScalarType type);
 
 // The R mixtures. Sets probabilities, output_norm and, where they are kept, scores; fills the norms of sources that are not
 // known yet.
@@ -62,7 +66,7 @@ struct SourceGradientSum {
 };
 
 // From the gradients of the mixtures (dense; undefined ones are zero): adds to the sums, and returns the gradients of the
-// queries, of key_weight and, if there is one, of output_weight.
+// queries, of key_weight and, if there is one, of output_weight, in the dtype of the arguments.
 std::vector<at::Tensor> differentiate_depth_read(const DepthReadTensors& read, int64_t heads,
                                                  const std::vector<at::Tensor>& mixture_gradients,
                                                  const std::vector<SourceGradientSum>& source_gradients);

@@ -78,7 +78,8 @@ class SourceToken : public Function<SourceToken> {
 at::Tensor SourceGradient::accumulator(const at::Tensor& value, bool* fresh) {
   int pass = torch::autograd::get_current_graph_task_id();
   *fresh = !sum_.defined() || pass != pass_;
-  if (*fresh) sum_ = at::empty_like(value);
+  // In the type of the arithmetic; autograd turns the finished sum into that of the source.
+  if (*fresh) sum_ = at::empty_like(value, value.options().dtype(depth_read_arithmetic(value.scalar_type())));
   pass_ = pass;
   return sum_;
 }
@@ -99,7 +100,8 @@ void DepthSource::prepare() {
 
 void DepthSource::prepare_norm(int64_t heads) {
   if (reciprocal_norm_.defined()) return;
-  reciprocal_norm_ = at::empty({source_.numel() / source_.size(-1), heads}, value_.options());
+  reciprocal_norm_ = at::empty({source_.numel() / source_.size(-1), heads},
+                               value_.options().dtype(depth_read_arithmetic(value_.scalar_type())));
 }
 
 // One read of prepared sources: queries, key-norm weight, output-norm weight if any, and tokens are autograd's
@@ -161,9 +163,12 @@ class FusedRead : public Function<FusedRead> {
       source->norm_known_ = true;
       state->gradients.push_back(source->gradient_);
     }
-    for (const at::Tensor& query : arguments.queries) tensors.queries.push_back(query.contiguous());
-    tensors.key_weight = arguments.key_weight.contiguous();
-    if (arguments.output_weight.defined()) tensors.output_weight = arguments.output_weight.contiguous();
+    auto parameter = [](const at::Tensor& tensor) {
+      return tensor.to(depth_read_arithmetic(tensor.scalar_type())).contiguous();
+    };
+    for (const at::Tensor& query : arguments.queries) tensors.queries.push_back(parameter(query));
+    tensors.key_weight = parameter(arguments.key_weight);
+    if (arguments.output_weight.defined()) tensors.output_weight = parameter(arguments.output_weight);
     state->sources = tensors.sources.size();
     state->routes = tensors.queries.size();
     state->heads = arguments.heads;

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "ops/depth_read_kernel.h"
 #include "ops/rows-inl.h"
@@ -19,8 +20,8 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kRow = kMaxDepthSources;  // one row of scores or probabilities
 
-template <typename T>
-HWY_INLINE T reciprocal_norm(const T* x, int64_t width, double eps) {
+template <typename T, typename S>
+HWY_INLINE T reciprocal_norm(const S* x, int64_t width, double eps) {
   T square = 0;
   dot_tile<1, 1, false>(&x, &x, width, 0, &square, 1);
   return T{1} / std::sqrt(square / static_cast<T>(width) + static_cast<T>(eps));
@@ -51,13 +52,13 @@ HWY_INLINE void softmax(T* HWY_RESTRICT score, int64_t count, T* HWY_RESTRICT pr
 }
 
 // x *= scale * weight, element by element.
-template <typename D, typename T>
-HWY_INLINE void scale_tile(D d, T scale, const T* weight, T* x) {
-  hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x), hn::Set(d, scale)), hn::LoadU(d, weight)), d, x);
+template <typename D, typename T, typename S>
+HWY_INLINE void scale_tile(D d, T scale, const T* weight, S* x) {
+  store(d, hn::Mul(hn::Mul(load(d, x), hn::Set(d, scale)), hn::LoadU(d, weight)), x);
 }
 
-template <typename T>
-HWY_INLINE void scale_row(T scale, const T* weight, int64_t width, T* x) {
+template <typename T, typename S>
+HWY_INLINE void scale_row(T scale, const T* weight, int64_t width, S* x) {
   const Vector<T> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t j = 0;
@@ -67,14 +68,15 @@ HWY_INLINE void scale_row(T scale, const T* weight, int64_t width, T* x) {
 
 // A slice is one head of one token: slice s = n H + h of an array [N, d] starts at s (d/H). Its element (r, i) in
 // an array [R, N, K, H] is at offset + (r N K + i) H.
-template <typename T>
-HWY_INLINE int64_t score_offset(const DepthReadSources<T>& read, int64_t s) {
+template <typename T, typename S>
+HWY_INLINE int64_t score_offset(const DepthReadSources<T, S>& read, int64_t s) {
   return s / read.heads * read.sources * read.heads + s % read.heads;
 }
 
 // Moves R rows of K values between that layout and rows of `stride`.
-template <int R, typename T>
-HWY_INLINE void store_scores(const DepthReadSources<T>& read, int64_t s, const T* row, int64_t stride, T* array) {
+template <int R, typename T, typename S>
+HWY_INLINE void store_scores(const DepthReadSources<T, S>& read, int64_t s, const T* row, int64_t stride,
+                             T* array) {
   T* first = array + score_offset(read, s);
   for (int r = 0; r < R; ++r) {
     T* out = first + r * read.tokens * read.sources * read.heads;
@@ -82,8 +84,8 @@ HWY_INLINE void store_scores(const DepthReadSources<T>& read, int64_t s, const T
   }
 }
 
-template <int R, typename T>
-HWY_INLINE void load_scores(const DepthReadSources<T>& read, int64_t s, const T* array, T* row) {
+template <int R, typename T, typename S>
+HWY_INLINE void load_scores(const DepthReadSources<T, S>& read, int64_t s, const T* array, T* row) {
   const T* first = array + score_offset(read, s);
   for (int r = 0; r < R; ++r) {
     const T* in = first + r * read.tokens * read.sources * read.heads;
@@ -92,10 +94,11 @@ HWY_INLINE void load_scores(const DepthReadSources<T>& read, int64_t s, const T*
 }
 
 // The scores of slice s, R rows.
-template <int R, typename T>
-HWY_INLINE void score_slice(const DepthReadForward<T>& read, int64_t s, int64_t ahead, T* score, int64_t stride) {
+template <int R, typename T, typename S>
+HWY_INLINE void score_slice(const DepthReadForward<T, S>& read, int64_t s, int64_t ahead, T* score,
+                            int64_t stride) {
   const int64_t width = read.width / read.heads;
-  const T* row[kMaxDepthSources];
+  const S* row[kMaxDepthSources];
   const T* query[R];
   for (int64_t i = 0; i < read.sources; ++i) row[i] = read.source[i] + s * width;
   for (int r = 0; r < R; ++r) query[r] = read.scaled_query + r * read.width + s % read.heads * width;
@@ -103,17 +106,17 @@ HWY_INLINE void score_slice(const DepthReadForward<T>& read, int64_t s, int64_t 
   dots<R, (R > 1)>(row, read.sources, query, width, ahead, score, stride);
   for (int64_t i = 0; i < read.sources; ++i) {
     T* norm = read.reciprocal_norm[i] + s;
-    if (!read.norm_known[i]) *norm = reciprocal_norm(row[i], width, read.eps);
+    if (!read.norm_known[i]) *norm = reciprocal_norm<T>(row[i], width, read.eps);
     for (int r = 0; r < R; ++r) score[r * stride + i] *= *norm;
   }
   if (read.scores != nullptr) store_scores<R>(read, s, score, stride, read.scores);
 }
 
-template <int R, typename T>
-HWY_INLINE void mix_slice(const DepthReadForward<T>& read, int64_t s, const T* probability, int64_t stride) {
+template <int R, typename T, typename S>
+HWY_INLINE void mix_slice(const DepthReadForward<T, S>& read, int64_t s, const T* probability, int64_t stride) {
   const int64_t width = read.width / read.heads;
-  const T* row[kMaxDepthSources];
-  T* mixture[R];
+  const S* row[kMaxDepthSources];
+  S* mixture[R];
   for (int64_t i = 0; i < read.sources; ++i) row[i] = read.source[i] + s * width;
   for (int r = 0; r < R; ++r) mixture[r] = read.mixture[r] + s * width;
   store_scores<R>(read, s, probability, stride, read.probabilities);
@@ -122,8 +125,8 @@ HWY_INLINE void mix_slice(const DepthReadForward<T>& read, int64_t s, const T* p
 
 // Slices begin <= s < end. The steps of a slice wait for each other (scores, softmax, mix), so a batch of slices
 // takes each step together, as long as their rows stay in the first-level cache from the scores to the mix.
-template <int R, typename T>
-HWY_INLINE void forward_slices(const DepthReadForward<T>& read, int64_t begin, int64_t end) {
+template <int R, typename T, typename S>
+HWY_INLINE void forward_slices(const DepthReadForward<T, S>& read, int64_t begin, int64_t end) {
   constexpr int64_t kCachedBytes = 16 << 10;
   const int64_t width = read.width / read.heads;
   const int64_t stride = (read.sources + 15) / 16 * 16;  // whole vectors
@@ -143,14 +146,14 @@ HWY_INLINE void forward_slices(const DepthReadForward<T>& read, int64_t begin, i
   }
 }
 
-template <int R, typename T>
-void forward_tokens(const DepthReadForward<T>& read, int64_t begin, int64_t end) {
+template <int R, typename T, typename S>
+void forward_tokens(const DepthReadForward<T, S>& read, int64_t begin, int64_t end) {
   if (read.output_norm_weight == nullptr) return forward_slices<R>(read, begin * read.heads, end * read.heads);
   for (int64_t n = begin; n < end; ++n) {
     forward_slices<R>(read, n * read.heads, (n + 1) * read.heads);
     for (int r = 0; r < R; ++r) {
-      T* mixture = read.mixture[r] + n * read.width;
-      const T norm = reciprocal_norm(mixture, read.width, read.eps);
+      S* mixture = read.mixture[r] + n * read.width;
+      const T norm = reciprocal_norm<T>(mixture, read.width, read.eps);
       read.output_reciprocal_norm[r * read.tokens + n] = norm;
       scale_row(norm, read.output_norm_weight, read.width, mixture);
     }
@@ -167,8 +170,8 @@ struct Coefficients {
 
 // Elements [j, j + C vectors) of a slice: dS_i for all sources, and du_r. In a tile, what belongs to the routes is
 // loaded once.
-template <int R, int C, typename D, typename T>
-HWY_INLINE void gradient_tile(D d, const T* const* row, int64_t rows, const Coefficients<R, T>* coefficients,
+template <int R, int C, typename D, typename S, typename T>
+HWY_INLINE void gradient_tile(D d, const S* const* row, int64_t rows, const Coefficients<R, T>* coefficients,
                               const T* const* upstream, const T* const* query, int64_t j, int64_t ahead,
                               const bool* assign, T* const* row_gradient, T* const* query_gradient) {
   using V = hn::Vec<D>;
@@ -183,10 +186,10 @@ HWY_INLINE void gradient_tile(D d, const T* const* row, int64_t rows, const Coef
   }
   for (int64_t i = 0; i < rows; ++i) {
     const Coefficients<R, T>& coefficient = coefficients[i];
-    const T* x_begin = row[i] + j;
+    const S* x_begin = row[i] + j;
     T* gradient = row_gradient[i];
     DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) {
-      const V x = hn::LoadU(d, x_begin + c * lanes);
+      const V x = load(d, x_begin + c * lanes);
       DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) du[r][c] =
           hn::MulAdd(hn::Set(d, coefficient.query[r]), x, du[r][c]);
       if (gradient == nullptr) continue;
@@ -207,8 +210,8 @@ HWY_INLINE void gradient_tile(D d, const T* const* row, int64_t rows, const Coef
 }
 
 // score, probability: rows of kRow; dot: dh_r . S_i, likewise.
-template <int R, typename T>
-HWY_INLINE void set_coefficients(const DepthReadBackward<T>& read, int64_t n, int64_t h, const T* score,
+template <int R, typename T, typename S>
+HWY_INLINE void set_coefficients(const DepthReadBackward<T, S>& read, int64_t n, int64_t h, const T* score,
                                  const T* probability, const T* dot, Coefficients<R, T>* coefficients) {
   T mean[R] = {};
   for (int r = 0; r < R; ++r) {
@@ -230,11 +233,11 @@ HWY_INLINE void set_coefficients(const DepthReadBackward<T>& read, int64_t n, in
 }
 
 // One head slice of one token; upstream: R rows [d] of dh, query_gradient: R rows [d] of du.
-template <int R, typename T>
-HWY_INLINE void backward_slice(const DepthReadBackward<T>& read, int64_t n, int64_t h, int64_t ahead,
+template <int R, typename T, typename S>
+HWY_INLINE void backward_slice(const DepthReadBackward<T, S>& read, int64_t n, int64_t h, int64_t ahead,
                                const T* const* upstream, T* query_gradient) {
   const int64_t width = read.width / read.heads, begin = n * read.width + h * width;
-  const T* row[kMaxDepthSources];
+  const S* row[kMaxDepthSources];
   T* row_gradient[kMaxDepthSources];
   for (int64_t i = 0; i < read.sources; ++i) {
     row[i] = read.source[i] + begin;
@@ -273,11 +276,11 @@ HWY_INLINE void backward_slice(const DepthReadBackward<T>& read, int64_t n, int6
 }
 
 // The mixtures of a token once more, from the sources and the probabilities: R rows [d].
-template <int R, typename T>
-HWY_INLINE void recompute_mixtures(const DepthReadBackward<T>& read, int64_t n, T* mixture) {
+template <int R, typename T, typename S>
+HWY_INLINE void recompute_mixtures(const DepthReadBackward<T, S>& read, int64_t n, T* mixture) {
   const int64_t width = read.width / read.heads;
   for (int64_t h = 0; h < read.heads; ++h) {
-    const T* row[kMaxDepthSources];
+    const S* row[kMaxDepthSources];
     T* out[R];
     T probability[R * kRow];
     for (int64_t i = 0; i < read.sources; ++i) row[i] = read.source[i] + n * read.width + h * width;
@@ -313,10 +316,21 @@ HWY_INLINE void flush(T* sums, int64_t count, double* total) {
   }
 }
 
+// A row of what is stored, as T.
+template <typename T, typename S>
+HWY_INLINE void widen(const S* from, int64_t width, T* to) {
+  const Vector<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + lanes <= width; j += lanes) hn::StoreU(load(d, from + j), d, to + j);
+  for (; j < width; ++j) hn::StoreU(load(Single<T>(), from + j), Single<T>(), to + j);
+}
+
 // Workspace: R + 1 rows of sums (du_r, then the gradient of g), then R rows: the gradients of the mixtures before
-// the output norm, or one row of zeros for routes without a gradient.
-template <int R, typename T>
-void backward_tokens(const DepthReadBackward<T>& read, int64_t begin, int64_t end, double* parameter_gradient,
+// the output norm or as they are, where they are not stored as T, or one row of zeros for routes without a gradient; then
+// one more row.
+template <int R, typename T, typename S>
+void backward_tokens(const DepthReadBackward<T, S>& read, int64_t begin, int64_t end, double* parameter_gradient,
                      T* workspace) {
   const int64_t width = read.width;
   T* sums = workspace;
@@ -326,7 +340,13 @@ void backward_tokens(const DepthReadBackward<T>& read, int64_t begin, int64_t en
     const T* upstream[R];
     if (read.output_norm_weight == nullptr) {
       for (int r = 0; r < R; ++r) {
-        upstream[r] = read.mixture_gradient[r] == nullptr ? rows : read.mixture_gradient[r] + n * width;
+        const S* gradient = read.mixture_gradient[r] == nullptr ? nullptr : read.mixture_gradient[r] + n * width;
+        if constexpr (std::is_same_v<S, T>) {
+          upstream[r] = gradient == nullptr ? rows : gradient;
+        } else {
+          upstream[r] = rows + r * width;  // stays zero without a gradient
+          if (gradient != nullptr) widen(gradient, width, rows + r * width);
+        }
       }
     } else {
       recompute_mixtures<R>(read, n, rows);
@@ -336,8 +356,10 @@ void backward_tokens(const DepthReadBackward<T>& read, int64_t begin, int64_t en
         if (read.mixture_gradient[r] == nullptr) {
           for (int64_t j = 0; j < width; ++j) row[j] = 0;
         } else {
-          output_norm_backward(read.mixture_gradient[r] + n * width, read.output_norm_weight,
-                               read.output_reciprocal_norm[r * read.tokens + n], width, row, sums + R * width);
+          T* gradient = rows + R * width;
+          widen(read.mixture_gradient[r] + n * width, width, gradient);
+          output_norm_backward(gradient, read.output_norm_weight, read.output_reciprocal_norm[r * read.tokens + n],
+                               width, row, sums + R * width);
         }
       }
     }
@@ -348,8 +370,8 @@ void backward_tokens(const DepthReadBackward<T>& read, int64_t begin, int64_t en
   flush(sums, (R + 1) * width, parameter_gradient);
 }
 
-template <typename T>
-void forward_routes(const DepthReadForward<T>& read, int64_t begin, int64_t end) {
+template <typename T, typename S>
+void forward_routes(const DepthReadForward<T, S>& read, int64_t begin, int64_t end) {
   switch (read.routes) {
     case 1:
       return forward_tokens<1>(read, begin, end);
@@ -362,8 +384,8 @@ void forward_routes(const DepthReadForward<T>& read, int64_t begin, int64_t end)
   }
 }
 
-template <typename T>
-void backward_routes(const DepthReadBackward<T>& read, int64_t begin, int64_t end, double* parameter_gradient,
+template <typename T, typename S>
+void backward_routes(const DepthReadBackward<T, S>& read, int64_t begin, int64_t end, double* parameter_gradient,
                      T* workspace) {
   switch (read.routes) {
     case 1:
@@ -378,20 +400,19 @@ void backward_routes(const DepthReadBackward<T>& read, int64_t begin, int64_t en
 }
 
 // Dispatch tables hold plain functions.
-void forward_float(const DepthReadForward<float>& read, int64_t begin, int64_t end) {
-  forward_routes(read, begin, end);
-}
-void forward_double(const DepthReadForward<double>& read, int64_t begin, int64_t end) {
-  forward_routes(read, begin, end);
-}
-void backward_float(const DepthReadBackward<float>& read, int64_t begin, int64_t end, double* gradient,
-                    float* workspace) {
-  backward_routes(read, begin, end, gradient, workspace);
-}
-void backward_double(const DepthReadBackward<double>& read, int64_t begin, int64_t end, double* gradient,
-                     double* workspace) {
-  backward_routes(read, begin, end, gradient, workspace);
-}
+#define DEPTHROUTE_DEPTH_READ(name, T, S)                                                                 \
+  void forward_##name(const DepthReadForward<T, S>& read, int64_t begin, int64_t end) {                   \
+    forward_routes(read, begin, end);                                                                     \
+  }                                                                                                       \
+  void backward_##name(const DepthReadBackward<T, S>& read, int64_t begin, int64_t end, double* gradient, \
+                       T* workspace) {                                                                    \
+    backward_routes(read, begin, end, gradient, workspace);                                               \
+  }
+
+DEPTHROUTE_DEPTH_READ(float, float, float)
+DEPTHROUTE_DEPTH_READ(double, double, double)
+DEPTHROUTE_DEPTH_READ(bfloat16, float, Bfloat16)
+#undef DEPTHROUTE_DEPTH_READ
 
 }  // namespace HWY_NAMESPACE
 }  // namespace depthroute
@@ -400,32 +421,23 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace depthroute {
 
-HWY_EXPORT(forward_float);
-HWY_EXPORT(forward_double);
-HWY_EXPORT(backward_float);
-HWY_EXPORT(backward_double);
+#define DEPTHROUTE_DEPTH_READ(name, T, S)                                                   \
+  HWY_EXPORT(forward_##name);                                                               \
+  HWY_EXPORT(backward_##name);                                                              \
+  template <>                                                                               \
+  void depth_read_forward(const DepthReadForward<T, S>& read, int64_t begin, int64_t end) { \
+    HWY_DYNAMIC_DISPATCH(forward_##name)(read, begin, end);                                 \
+  }                                                                                         \
+  template <>                                                                               \
+  void depth_read_backward(const DepthReadBackward<T, S>& read, int64_t begin, int64_t end, \
+                           double* parameter_gradient, T* workspace) {                      \
+    HWY_DYNAMIC_DISPATCH(backward_##name)(read, begin, end, parameter_gradient, workspace); \
+  }
 
-template <>
-void depth_read_forward(const DepthReadForward<float>& read, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(forward_float)(read, begin, end);
-}
-
-template <>
-void depth_read_forward(const DepthReadForward<double>& read, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(forward_double)(read, begin, end);
-}
-
-template <>
-void depth_read_backward(const DepthReadBackward<float>& read, int64_t begin, int64_t end,
-                         double* parameter_gradient, float* workspace) {
-  HWY_DYNAMIC_DISPATCH(backward_float)(read, begin, end, parameter_gradient, workspace);
-}
-
-template <>
-void depth_read_backward(const DepthReadBackward<double>& read, int64_t begin, int64_t end,
-                         double* parameter_gradient, double* workspace) {
-  HWY_DYNAMIC_DISPATCH(backward_double)(read, begin, end, parameter_gradient, workspace);
-}
+DEPTHROUTE_DEPTH_READ(float, float, float)
+DEPTHROUTE_DEPTH_READ(double, double, double)
+DEPTHROUTE_DEPTH_READ(bfloat16, float, Bfloat16)
+#undef DEPTHROUTE_DEPTH_READ
 
 }  // namespace depthroute
 #endif

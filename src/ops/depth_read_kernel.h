@@ -29,49 +29,56 @@
 
 namespace depthroute {
 
-// T is float or double. N tokens, width d, K sources, R routes, H heads; every array is dense and row-major.
-template <typename T>
+// The upper half of a float: how sources and mixtures may be stored. Arithmetic is in float.
+struct Bfloat16 {
+  uint16_t bits;
+};
+
+// T, in which everything is computed, is float or double; sources, mixtures and their gradients are stored in S, which
+// is T, or Bfloat16 where T is float. N tokens, width d, K sources, R routes, H heads; every array is dense and
+// row-major.
+template <typename T, typename S = T>
 struct DepthReadSources {
   int64_t tokens = 0, width = 0, heads = 1, sources = 0, routes = 0;
-  const T* source[kMaxDepthSources] = {};  // K arrays [N, d]
+  const S* source[kMaxDepthSources] = {};  // K arrays [N, d]
   const T* scaled_query = nullptr;         // [R, d]: u_r = q_r * w
   const T* output_norm_weight = nullptr;   // [d], or null: the mixture is not normalised
 };
 
-template <typename T>
-struct DepthReadForward : DepthReadSources<T> {
+template <typename T, typename S = T>
+struct DepthReadForward : DepthReadSources<T, S> {
   double eps = 0;
   T* reciprocal_norm[kMaxDepthSources] = {};  // K arrays [N, H]: rstd_i, read where known, written otherwise
   bool norm_known[kMaxDepthSources] = {};
-  T* mixture[kMaxDepthRoutes] = {};     // R arrays [N, d]
+  S* mixture[kMaxDepthRoutes] = {};     // R arrays [N, d]
   T* probabilities = nullptr;           // [R, N, K, H]
   T* scores = nullptr;                  // [R, N, K, H] for the backward pass, or null
   T* output_reciprocal_norm = nullptr;  // [R, N], where there is an output norm
 };
 
-template <typename T>
-struct DepthReadBackward : DepthReadSources<T> {
+template <typename T, typename S = T>
+struct DepthReadBackward : DepthReadSources<T, S> {
   const T* reciprocal_norm[kMaxDepthSources] = {};
   const T* probabilities = nullptr;
   const T* scores = nullptr;
   const T* output_reciprocal_norm = nullptr;
-  const T* mixture_gradient[kMaxDepthRoutes] = {};  // R arrays [N, d]; null: zero
+  const S* mixture_gradient[kMaxDepthRoutes] = {};  // R arrays [N, d]; null: zero
   T* source_gradient[kMaxDepthSources] = {};        // K arrays [N, d]; null: not wanted
   bool assign[kMaxDepthSources] = {};  // the first contribution to a source gradient: written, not added
 };
 
 // Tokens begin <= n < end.
-template <typename T>
-void depth_read_forward(const DepthReadForward<T>& read, int64_t begin, int64_t end);
+template <typename T, typename S>
+void depth_read_forward(const DepthReadForward<T, S>& read, int64_t begin, int64_t end);
 
 // Tokens begin <= n < end. Adds du_r (R rows) and the gradient of the output-norm weight (row R) to
 // parameter_gradient [R + 1, d]; workspace: depth_read_workspace(R, d) values.
-template <typename T>
-void depth_read_backward(const DepthReadBackward<T>& read, int64_t begin, int64_t end, double* parameter_gradient,
-                         T* workspace);
+template <typename T, typename S>
+void depth_read_backward(const DepthReadBackward<T, S>& read, int64_t begin, int64_t end,
+                         double* parameter_gradient, T* workspace);
 
 constexpr int64_t depth_read_workspace(int64_t routes, int64_t width) {
-  return (2 * routes + 1) * width;
+  return (2 * routes + 2) * width;
 }
 
 }  // namespace depthroute

@@ -38,8 +38,10 @@ void check_depth_read(const std::vector<at::Tensor>& sources, const std::vector<
     fail_input("depth read: {} queries, expected 1 to {}", routes, kMaxDepthRoutes);
   const at::Tensor& first = sources[0];
   if (first.dim() < 1 || first.size(-1) < 1) fail_input("depth read: source 0 has no width");
-  if (first.scalar_type() != at::kFloat && first.scalar_type() != at::kDouble) {
-    fail_input("depth read: source 0 is {}, expected Float or Double", c10::toString(first.scalar_type()));
+  if (first.scalar_type() != at::kFloat && first.scalar_type() != at::kDouble &&
+      first.scalar_type() != at::kBFloat16) {
+    fail_input("depth read: source 0 is {}, expected Float, Double or BFloat16",
+               c10::toString(first.scalar_type()));
   }
   for (int64_t i = 1; i < count; ++i) {
     const at::Tensor& source = sources[static_cast<size_t>(i)];
@@ -64,6 +66,18 @@ DepthRead depth_read_reference(const std::vector<at::Tensor>& sources, const std
                                const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight,
                                int64_t heads, double eps) {
   check_depth_read(sources, queries, key_norm_weight, output_norm_weight, heads);
+  if (sources[0].scalar_type() == at::kBFloat16) {
+    auto wide = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.to(at::kFloat) : tensor; };
+    auto all = [&](const std::vector<at::Tensor>& tensors) {
+      std::vector<at::Tensor> list;
+      for (const at::Tensor& tensor : tensors) list.push_back(wide(tensor));
+      return list;
+    };
+    DepthRead result = depth_read_reference(all(sources), all(queries), wide(key_norm_weight),
+                                            wide(output_norm_weight), heads, eps);
+    for (at::Tensor& mixture : result.mixtures) mixture = mixture.to(at::kBFloat16);
+    return result;
+  }
   at::IntArrayRef shape = sources[0].sizes();
   int64_t width = shape.back(), slice = width / heads;
   int64_t tokens = sources[0].numel() / width;

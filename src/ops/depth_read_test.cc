@@ -78,7 +78,8 @@ double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
   EXPECT_EQ(actual.scalar_type(), expected.scalar_type());
   if (expected.numel() == 0) return 0;
   double largest = expected.detach().abs().max().item<double>();
-  double error = (actual.detach() - expected.detach()).abs().max().item<double>();
+  at::Tensor difference = actual.detach().to(at::kDouble) - expected.detach().to(at::kDouble);
+  double error = difference.abs().max().item<double>();
   return largest > 1e-4 ? error / largest : error;
 }
 
@@ -111,15 +112,58 @@ TEST(DepthRead, FusedEqualsReferenceAtRandomShapes) {
             tokens = trial % 12 == 0    ? 0
                      : trial % 20 == 10 ? 3
                                         : pick(1, 70);
-    at::ScalarType type = trial % 2 == 0 ? at::kDouble : at::kFloat;
+    at::ScalarType type = trial % 3 == 0 ? at::kDouble : trial % 3 == 1 ? at::kFloat : at::kBFloat16;
     SCOPED_TRACE(
         format_text("trial {}: K {} R {} N {} d {} H {}", trial, sources, routes, tokens, heads * slice, heads));
     Arguments a = make({tokens, heads * slice}, sources, routes, heads, pick(0, 1) == 1, type);
     std::vector<at::Tensor> fused = results(a, depth_read_fused), reference = results(a, depth_read_reference);
     ASSERT_EQ(fused.size(), reference.size());
-    double tolerance = type == at::kDouble ? 1e-11 : 1e-5;
+    // bfloat16 has eight bits: two roundings to them.
+    double tolerance = type == at::kDouble ? 1e-11 : type == at::kFloat ? 1e-5 : 1.0 / 128;
     for (size_t i = 0; i < fused.size(); ++i)
       EXPECT_LT(relative_error(fused[i], reference[i]), tolerance) << "result " << i;
+  }
+}
+
+// Stored in bfloat16, computed in float32: the results are those of float64 on the same inputs, rounded once.
+TEST(DepthRead, Bfloat16IsRoundedOnce) {
+  at::manual_seed(9);
+  Arguments a = make({40, 96}, 9, 2, 1, false, at::kBFloat16), exact = a;
+  for (std::vector<at::Tensor>* list : {&exact.sources, &exact.queries}) {
+    for (at::Tensor& tensor : *list) tensor = tensor.detach().to(at::kDouble).requires_grad_();
+  }
+  exact.key_weight = a.key_weight.detach().to(at::kDouble).requires_grad_();
+  auto run = [](const Arguments& arguments, Read read) {
+    // Twenty reads of the same sources: in bfloat16, sums of their gradients would lose what each adds.
+    std::vector<DepthSource> shared(arguments.sources.begin(), arguments.sources.end());
+    std::vector<DepthSource*> pointers;
+    for (DepthSource& source : shared) pointers.push_back(&source);
+    std::vector<at::Tensor> outputs, upstream;
+    for (int i = 0; i < 20; ++i) {
+      DepthRead out = read == depth_read_reference
+                          ? arguments.run(read)
+                          : depth_read_fused(pointers, arguments.queries, arguments.key_weight, {}, 1, 1e-6);
+      for (const at::Tensor& mixture : out.mixtures) {
+        outputs.push_back(mixture);
+        at::Tensor ramp = at::arange(mixture.numel(), at::kDouble).mul(0.1 * i + 0.7).sin_().view(mixture.sizes());
+        upstream.push_back(ramp.to(at::kBFloat16).to(mixture.scalar_type()));
+      }
+    }
+    std::vector<at::Tensor> list(outputs.begin(), outputs.begin() + 2);
+    // Parameters get a gradient, rounded, from each read; sources one from all.
+    for (const at::Tensor& gradient : torch::autograd::grad(outputs, arguments.sources, upstream))
+      list.push_back(gradient);
+    return list;
+  };
+  std::vector<at::Tensor> stored = run(a, depth_read_fused), expected = run(exact, depth_read_reference);
+  for (size_t i = 0; i < stored.size(); ++i) {
+    EXPECT_EQ(stored[i].scalar_type(), at::kBFloat16);
+    EXPECT_LT(relative_error(stored[i].to(at::kDouble), expected[i]), 1.0 / 200) << "result " << i;
+  }
+  for (size_t r = 0; r < 2; ++r) {
+    at::Tensor rounded = expected[r].to(at::kBFloat16);
+    // Only where float32's own error crosses a tie may a value be the neighbour.
+    EXPECT_GT((rounded == stored[r]).to(at::kDouble).mean().item<double>(), 0.999) << r;
   }
 }
 

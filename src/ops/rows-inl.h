@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "ops/depth_read_kernel.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace depthroute {
 namespace HWY_NAMESPACE {
@@ -27,10 +29,44 @@ using Vector = hn::ScalableTag<T>;
 template <typename T>
 using Single = hn::CappedTag<T, 1>;
 
+// Vectors of what is computed in (T) from and to what is stored (T, or bfloat16 for float).
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> load(D d, const T* from) {
+  return hn::LoadU(d, from);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const Bfloat16* from) {
+  const hn::Rebind<uint16_t, D> narrow;
+  const hn::Rebind<uint32_t, D> wide;
+  const auto bits = hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const uint16_t*>(from)));
+  return hn::BitCast(d, hn::ShiftLeft<16>(bits));
+}
+
+template <class D, class V, typename T>
+HWY_INLINE void store(D d, V value, T* to) {
+  hn::StoreU(value, d, to);
+}
+
+// Rounded to the nearest, ties to even; NaN stays NaN.
+template <class D, class V>
+HWY_INLINE void store(D /*d*/, V value, Bfloat16* to) {
+  const hn::Rebind<uint16_t, D> narrow;
+  const hn::Rebind<uint32_t, D> wide;
+  const hn::Rebind<int32_t, D> with_sign;
+  const auto bits = hn::BitCast(wide, value);
+  const auto last = hn::And(hn::ShiftRight<16>(bits), hn::Set(wide, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(last, hn::Set(wide, 0x7FFFu)));
+  const auto chosen =
+      hn::IfThenElse(hn::RebindMask(wide, hn::IsNaN(value)), hn::Or(bits, hn::Set(wide, 0x400000u)), rounded);
+  hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(with_sign, hn::ShiftRight<16>(chosen))), narrow,
+             reinterpret_cast<uint16_t*>(to));
+}
+
 // out[r * stride + g] = row[g] . vector[r]. The two sums of a pair depend on the width alone, not on the tile it is
 // in. What lies `ahead` elements behind the rows is brought into the cache meanwhile.
-template <int G, int R, bool kPrefetch, typename T>
-HWY_INLINE void dot_tile(const T* const* row, const T* const* vector, int64_t width, int64_t ahead, T* out,
+template <int G, int R, bool kPrefetch, typename S, typename Q, typename T>
+HWY_INLINE void dot_tile(const S* const* row, const Q* const* vector, int64_t width, int64_t ahead, T* out,
                          int64_t stride) {
   const Vector<T> d;
   const Single<T> single;
@@ -44,11 +80,11 @@ HWY_INLINE void dot_tile(const T* const* row, const T* const* vector, int64_t wi
   for (; j + 2 * lanes <= width; j += 2 * lanes) {
     V first[R], second[R];
     DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
-      first[r] = hn::LoadU(d, vector[r] + j);
-      second[r] = hn::LoadU(d, vector[r] + j + lanes);
+      first[r] = load(d, vector[r] + j);
+      second[r] = load(d, vector[r] + j + lanes);
     }
     DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
-      const V x = hn::LoadU(d, row[g] + j), y = hn::LoadU(d, row[g] + j + lanes);
+      const V x = load(d, row[g] + j), y = load(d, row[g] + j + lanes);
       if (kPrefetch) {
         hwy::Prefetch(row[g] + j + ahead);
         if (sizeof(V) >= 64) hwy::Prefetch(row[g] + j + ahead + lanes);
@@ -61,9 +97,9 @@ HWY_INLINE void dot_tile(const T* const* row, const T* const* vector, int64_t wi
   }
   if (j + lanes <= width) {
     DEPTHROUTE_UNROLL for (int g = 0; g < G; ++g) {
-      const V x = hn::LoadU(d, row[g] + j);
+      const V x = load(d, row[g] + j);
       DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
-        even[g][r] = hn::MulAdd(x, hn::LoadU(d, vector[r] + j), even[g][r]);
+        even[g][r] = hn::MulAdd(x, load(d, vector[r] + j), even[g][r]);
       }
     }
     j += lanes;
@@ -72,7 +108,7 @@ HWY_INLINE void dot_tile(const T* const* row, const T* const* vector, int64_t wi
     DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
       auto rest = hn::Zero(single);
       for (int64_t k = j; k < width; ++k) {
-        rest = hn::MulAdd(hn::LoadU(single, row[g] + k), hn::LoadU(single, vector[r] + k), rest);
+        rest = hn::MulAdd(load(single, row[g] + k), load(single, vector[r] + k), rest);
       }
       out[r * stride + g] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[g][r], odd[g][r]))) + hn::GetLane(rest);
     }
@@ -81,8 +117,8 @@ HWY_INLINE void dot_tile(const T* const* row, const T* const* vector, int64_t wi
 
 // out[r * stride + i] = row[i] . vector[r] for all rows, in tiles of eight independent sums: as many as two
 // multiply-add units with a latency of four cycles need.
-template <int R, bool kPrefetch, typename T>
-HWY_INLINE void dots(const T* const* row, int64_t rows, const T* const* vector, int64_t width, int64_t ahead,
+template <int R, bool kPrefetch, typename S, typename T>
+HWY_INLINE void dots(const S* const* row, int64_t rows, const T* const* vector, int64_t width, int64_t ahead,
                      T* out, int64_t stride) {
   constexpr int kTile = R == 1 ? 4 : R == 2 ? 2 : 1;
   int64_t i = 0;
@@ -92,9 +128,9 @@ HWY_INLINE void dots(const T* const* row, int64_t rows, const T* const* vector, 
 }
 
 // Elements [j, j + C vectors) of out[r] = sum_i probability[r * stride + i] row[i].
-template <int R, int C, typename D, typename T>
-HWY_INLINE void mix_tile(D d, const T* const* row, int64_t rows, const T* probability, int64_t stride, int64_t j,
-                         T* const* out) {
+template <int R, int C, typename D, typename S, typename T, typename O>
+HWY_INLINE void mix_tile(D d, const S* const* row, int64_t rows, const T* probability, int64_t stride, int64_t j,
+                         O* const* out) {
   using V = hn::Vec<D>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   V sum[R][C];
@@ -105,18 +141,18 @@ HWY_INLINE void mix_tile(D d, const T* const* row, int64_t rows, const T* probab
     V weight[R];
     DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) weight[r] = hn::Set(d, probability[r * stride + i]);
     DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) {
-      const V x = hn::LoadU(d, row[i] + j + c * lanes);
+      const V x = load(d, row[i] + j + c * lanes);
       DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) sum[r][c] = hn::MulAdd(weight[r], x, sum[r][c]);
     }
   }
   DEPTHROUTE_UNROLL for (int r = 0; r < R; ++r) {
-    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) hn::StoreU(sum[r][c], d, out[r] + j + c * lanes);
+    DEPTHROUTE_UNROLL for (int c = 0; c < C; ++c) store(d, sum[r][c], out[r] + j + c * lanes);
   }
 }
 
-template <int R, typename T>
-HWY_INLINE void mix(const T* const* row, int64_t rows, const T* probability, int64_t stride, int64_t width,
-                    T* const* out) {
+template <int R, typename S, typename T, typename O>
+HWY_INLINE void mix(const S* const* row, int64_t rows, const T* probability, int64_t stride, int64_t width,
+                    O* const* out) {
   constexpr int kTile = R == 1 ? 8 : R == 2 ? 4 : 2;
   const Vector<T> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));

@@ -163,7 +163,7 @@ TEST(Delta, AddsTheMeanOfWhatWasAddedAtFirst) {
 }
 
 TEST(AttentionResidual, TiedControlHasTheBitsOfBlockAttnRes) {
-  for (Implementation implementation : {Implementation::kReference, Implementation::kFused}) {
+  auto check = [](Implementation implementation, int64_t layers) {
     for (at::ScalarType dtype : {at::kFloat, at::kDouble}) {
       at::manual_seed(3);
       at::Tensor embedding = at::randn({2, 5, 24}, dtype);
@@ -171,14 +171,14 @@ TEST(AttentionResidual, TiedControlHasTheBitsOfBlockAttnRes) {
       std::vector<ParameterStore> stores(2);
       size_t which = 0;
       for (const char* variant : {"block_attnres", "rd_tied"}) {
-        ResidualConfig config = named_residual_config(variant, kLayers);
+        ResidualConfig config = named_residual_config(variant, layers);
         config.implementation = implementation;
-        std::unique_ptr<Residual> residual = make_residual(config, {kLayers, 24, 1e-6});
+        std::unique_ptr<Residual> residual = make_residual(config, {layers, 24, 1e-6});
         at::manual_seed(4);  // the two have as many parameters of the same shapes, in the same order
         for (const ParameterSpec& spec : residual->parameters()) {
           stores[which].add(spec.name, at::randn(spec.shape, dtype).requires_grad_());
         }
-        outputs.push_back(run_stream(*residual, stores[which], embedding, kLayers));
+        outputs.push_back(run_stream(*residual, stores[which], embedding, layers));
         outputs.back().square().sum().backward();
         ++which;
       }
@@ -190,6 +190,10 @@ TEST(AttentionResidual, TiedControlHasTheBitsOfBlockAttnRes) {
         EXPECT_TRUE(at::allclose(a, b, tolerance, tolerance)) << stores[0].items()[i].first;
       }
     }
+  };
+  for (Implementation implementation : {Implementation::kReference, Implementation::kFused}) {
+    check(implementation, kLayers);
+    check(implementation, 16);  // blocks of four sublayers: reads in two phases
   }
 }
 

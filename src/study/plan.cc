@@ -25,12 +25,12 @@ int64_t count_elements(const std::vector<ParameterSpec>& specs) {
 // float32 values that backward keeps: of a token, about 10 of the width (what the residual path carries, norms, rotated
 // heads, attention's output) and 3 of the MLP's hidden width a layer (gate, up and their product); and the logits that
 // exist at a time (see ops/elementary.h) with the gradient of the table, twice, since it is also the embedding's. With
-// activation checkpointing about 6 of the width a layer, and all of it for one layer.
+// activation checkpointing about 9 of the width a layer, and all of it for one layer.
 double kept_values(const ModelConfig& model, double tokens, bool checkpointing) {
   auto d = static_cast<double>(model.width), m = static_cast<double>(model.mlp_hidden),
        classes = static_cast<double>(model.vocabulary);
   auto layers = static_cast<double>(model.layers);
-  double activations = checkpointing ? layers * 6 * d + 10 * d + 3 * m : layers * (10 * d + 3 * m);
+  double activations = checkpointing ? layers * 9 * d + 10 * d + 3 * m : layers * (10 * d + 3 * m);
   return activations * tokens + std::min(tokens * classes, double{1 << 24}) + 2 * classes * d;
 }
 

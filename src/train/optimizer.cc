@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cmath>
+#include <optional>
+
 namespace depthroute {
 
 AdamW::AdamW(const ParameterStore& parameters, const TrainConfig& config) : config_(config), groups_(2) {
@@ -19,18 +22,21 @@ AdamW::AdamW(const ParameterStore& parameters, const TrainConfig& config) : conf
   }
 }
 
-void AdamW::step(double learning_rate) {
+void AdamW::step(double learning_rate, double divisor) {
   at::NoGradGuard no_grad;
+  std::optional<at::Tensor> scale;
+  if (divisor != 1) scale = at::full({1}, divisor, at::kFloat);
   // The kernel uses the step count as it is; one tensor serves all parameters.
   step_.add_(1);
   for (Group& group : groups_) {
+    if (group.parameters.empty()) continue;  // the kernel takes no empty list
     std::vector<at::Tensor> gradients;
     for (const at::Tensor& parameter : group.parameters) {
       gradients.push_back(parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter));
     }
     at::_fused_adamw_(group.parameters, gradients, group.averages, group.squares, {}, group.steps, learning_rate,
                       config_.beta1, config_.beta2, group.weight_decay, config_.epsilon, /*amsgrad=*/false,
-                      /*maximize=*/false);
+                      /*maximize=*/false, scale);
   }
 }
 
@@ -45,21 +51,15 @@ std::map<std::string, at::Tensor> AdamW::state() const {
   return state;
 }
 
-double clip_gradients(const ParameterStore& parameters, double limit) {
+double gradient_norm(const ParameterStore& parameters) {
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients;
   double sum = 0;
   for (const auto& [name, parameter] : parameters.items()) {
     if (!parameter.grad().defined()) continue;
-    gradients.push_back(parameter.grad());
     auto norm = at::linalg_vector_norm(parameter.grad(), 2).item<double>();
     sum += norm * norm;
   }
-  double norm = std::sqrt(sum);
-  if (limit > 0 && norm > limit) {
-    for (at::Tensor& gradient : gradients) gradient.mul_(limit / norm);
-  }
-  return norm;
+  return std::sqrt(sum);
 }
 
 }  // namespace depthroute

@@ -16,10 +16,10 @@ class AdamW {
  public:
   AdamW(const ParameterStore& parameters, const TrainConfig& config);
 
-  // One update from the parameters' gradients; a parameter without a gradient counts as having zeros, so that
-  // weight decay and moments
-  // do not depend on what a variant happens to use. Returns nothing; gradients are left as they are.
-  void step(double learning_rate);
+  // One update from the parameters' gradients, divided by `divisor` in the same pass; they are left divided. A parameter
+  // without a gradient counts as having zeros, so that weight decay and moments do not depend on what a variant happens
+  // to use.
+  void step(double learning_rate, double divisor = 1);
 
   // "exp_avg.NAME", "exp_avg_sq.NAME" and "step": views of the state, for a checkpoint to write and to fill.
   std::map<std::string, at::Tensor> state() const;
@@ -36,8 +36,12 @@ class AdamW {
   at::Tensor step_;
 };
 
-// The Euclidean norm over all gradients, which are scaled down to `limit` where the norm exceeds it (0: never).
-// Returns the norm before.
-double clip_gradients(const ParameterStore& parameters, double limit);
+// The Euclidean norm over all gradients.
+double gradient_norm(const ParameterStore& parameters);
+
+// What to divide the gradients by so that their norm is at most `limit` (0: no limit).
+inline double clip_divisor(double norm, double limit) {
+  return limit > 0 && norm > limit ? norm / limit : 1;
+}
 
 }  // namespace depthroute

@@ -75,17 +75,31 @@ TEST(AdamW, AgreesWithTheFormulaAndDecaysMatricesOnly) {
   }
 }
 
-TEST(ClipGradients, ScalesDownToTheLimitOnly) {
+TEST(GradientClipping, DividesDownToTheLimitOnly) {
   ParameterStore store;
   store.add("a", at::zeros({2}).requires_grad_());
   store.add("b", at::zeros({1}).requires_grad_());
   store.get("a").mutable_grad() = at::tensor({2.0f, 3.0f});
   store.get("b").mutable_grad() = at::tensor({6.0f});
-  EXPECT_NEAR(clip_gradients(store, 10), 7, 1e-6);
-  EXPECT_EQ(store.get("b").grad().item<float>(), 6);
-  EXPECT_NEAR(clip_gradients(store, 3.5), 7, 1e-6);
-  EXPECT_FLOAT_EQ(store.get("b").grad().item<float>(), 3);
-  EXPECT_NEAR(clip_gradients(store, 0), 3.5, 1e-6);
+  EXPECT_NEAR(gradient_norm(store), 7, 1e-6);
+  EXPECT_EQ(clip_divisor(7, 10), 1);
+  EXPECT_EQ(clip_divisor(7, 0), 1);
+  EXPECT_EQ(clip_divisor(7, 3.5), 2);
+  // A step with a divisor is a step with smaller gradients.
+  auto step = [](double gradient, double divisor) {
+    ParameterStore one;
+    one.add("w", at::ones({2, 2}).requires_grad_());
+    AdamW optimizer(one, {});
+    for (int i = 1; i <= 3; ++i) {
+      one.get("w").mutable_grad() = at::full({2, 2}, gradient * i);
+      optimizer.step(0.1, divisor);
+    }
+    return std::pair(one.get("w").detach(), optimizer.state().at("exp_avg.w"));
+  };
+  auto [weight, average] = step(6, 4);
+  auto [expected_weight, expected_average] = step(1.5, 1);
+  EXPECT_TRUE(at::allclose(weight, expected_weight, 1e-6));
+  EXPECT_TRUE(at::allclose(average, expected_average, 1e-6));
 }
 
 TEST(Batches, AnEpochIsEveryWindowOnceWhateverTheMicroBatch) {

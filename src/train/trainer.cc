@@ -226,9 +226,9 @@ TrainingOutcome Trainer::run() {
     auto begin = std::chrono::steady_clock::now();
     double learning_rate = learning_rate_at(config_.train, state_.step, steps_);
     double loss = train_step();
-    double norm = clip_gradients(model_->parameters(), config_.train.gradient_clip);
+    double norm = gradient_norm(model_->parameters());
     check_finite(loss, norm);
-    optimizer_->step(learning_rate);
+    optimizer_->step(learning_rate, clip_divisor(norm, config_.train.gradient_clip));
     state_.step += 1;
     state_.tokens += config_.train.batch_tokens(context_);
     state_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

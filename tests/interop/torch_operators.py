@@ -54,6 +54,12 @@ def main():
                 torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
                 torch.testing.assert_close(gradients(actual, leaves), gradients(expected, leaves), rtol=tolerance,
                                            atol=tolerance)
+    arguments = make(torch.bfloat16)  # stored in bfloat16, computed in float32
+    wide = ([s.detach().float() for s in arguments[0]], [q.detach().float() for q in arguments[1]], arguments[2].detach().float(),
+            arguments[3].detach().float())
+    for got, expected in zip(read(*arguments), reference(*wide)):
+        torch.testing.assert_close(got, expected.bfloat16(), rtol=1e-2, atol=1e-2)
+    assert all(g.dtype == torch.bfloat16 for g in gradients(read(*arguments), leaves_of(arguments)))
     print("equals the formula")
 
     arguments = make(torch.float64, width=6)
