@@ -48,11 +48,15 @@ build/depthroute bench depth-read --sources 1 2 4 9 16 32 64 --routes 1 2
 ```
 
 {read["machine"]}; {threads} threads, float32, {nine["tokens"]} tokens of width {nine["width"]}; medians of {rounds} rounds. The roofline is the
-time of reading the sources and writing the mixtures, each at the speed measured for it in the same run.
+time of reading the sources and writing the mixtures, each at the speed measured for it in the same run. A block is four sublayers with R
+routes and one in turn.
 """,
-            table(["sources K", "routes", "share of the roofline", "time over that of copying the sources", "forward and backward over forward"],
+            table(["sources K", "routes", "share of the roofline", "time over that of copying the sources", "forward and backward over forward",
+                   "a block's reads in two phases over one", "the same counted in rows"],
                   [[k, r, f"{item['share_of_roofline'] * 100:.0f} %", f"{item['forward_over_copy']:.2f}",
-                    f"{item['forward_backward_seconds']['median'] / item['forward_seconds']['median']:.1f}"]
+                    f"{item['forward_backward_seconds']['median'] / item['forward_seconds']['median']:.1f}",
+                    f"{item['block_two_phases_seconds']['median'] / item['block_one_phase_seconds']['median']:.2f}" if k > 2 else "–",
+                    f"{item['block_two_phases_rows'] / item['block_one_phase_rows']:.2f}" if k > 2 else "–"]
                    for (k, r), item in sorted(by.items())]),
             f"""
 Two routes take {nine["forward_seconds"]["median"] / by[9, 1]["forward_seconds"]["median"]:.2f} times as long as one (K = 9). Over K = 1 to 64 the time of two routes is a straight line within

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
 
+#include "ops/depth_memory.h"
 #include "ops/depth_read.h"
 #include "ops/depth_read_fused.h"
 
@@ -49,13 +51,28 @@ DepthReadFigures bench_depth_read(const DepthReadShape& shape, int64_t rounds) {
     operands.forget_gradients();
     DepthRead read =
         depth_read_fused(operands.sources, operands.queries, operands.norm_weight, {}, shape.heads, kEps);
-    // One call of the engine for all routes, as in training.
-    at::Tensor loss = (read.mixtures[0] * upstream).sum();
-    for (size_t r = 1; r < read.mixtures.size(); ++r) loss = loss + (read.mixtures[r] * upstream).sum();
-    loss.backward();
+    torch::autograd::backward(read.mixtures, upstreams);
   };
 
-  std::vector<double> read, write, copy, fused, reference, both;
+  // Four sublayers, of R routes and one in turn, over the same completed sources.
+  auto block = [&](bool planned) {
+    at::NoGradGuard no_grad;
+    DepthMemory memory(shape.heads, kEps, Implementation::kFused);
+    for (const at::Tensor& source : operands.sources) memory.append(source);
+    std::vector<PlannedRead> reads;
+    for (int i = 0; i < 4; ++i) {
+      std::vector<at::Tensor> queries =
+          i % 2 == 0 ? operands.queries : std::vector<at::Tensor>{operands.queries[0]};
+      reads.push_back({queries, operands.norm_weight});
+    }
+    if (planned) memory.plan(reads);
+    for (const PlannedRead& item : reads) {
+      memory.read(item.queries, item.key_norm_weight);
+      memory.set_partial(upstream);
+    }
+  };
+
+  std::vector<double> read, write, copy, fused, reference, both, one_phase, two_phases;
   for (int64_t round = -1; round < rounds; ++round) {  // the first one warms up
     double sink = 0;
     double seconds[] = {seconds_of([&] { sink = buffer.sum().item<double>(); }),
@@ -63,10 +80,12 @@ DepthReadFigures bench_depth_read(const DepthReadShape& shape, int64_t rounds) {
                         seconds_of([&] { other.copy_(buffer); }),
                         seconds_of([&] { forward(true); }),
                         seconds_of([&] { forward(false); }),
-                        seconds_of(forward_backward)};
+                        seconds_of(forward_backward),
+                        seconds_of([&] { block(false); }),
+                        seconds_of([&] { block(true); })};
     if (round < 0) continue;
     size_t i = 0;
-    for (std::vector<double>* list : {&read, &write, &copy, &fused, &reference, &both})
+    for (std::vector<double>* list : {&read, &write, &copy, &fused, &reference, &both, &one_phase, &two_phases})
       list->push_back(seconds[i++]);
   }
   DepthReadFigures figures;
@@ -79,11 +98,14 @@ DepthReadFigures bench_depth_read(const DepthReadShape& shape, int64_t rounds) {
   figures.forward = spread_of(fused);
   figures.forward_reference = spread_of(reference);
   figures.forward_backward = spread_of(both);
+  figures.block_one_phase = spread_of(one_phase);
+  figures.block_two_phases = spread_of(two_phases);
   return figures;
 }
 
 Json depth_read_figures_to_json(const DepthReadFigures& figures) {
   const DepthReadShape& shape = figures.shape;
+  const std::vector<int64_t> block = {shape.routes, 1, shape.routes, 1};
   double forward = figures.forward.median;
   return json_object({{"tokens", shape.tokens},
                       {"width", shape.width},
@@ -101,6 +123,10 @@ Json depth_read_figures_to_json(const DepthReadFigures& figures) {
                       {"gigabytes_per_second", (figures.source_bytes + figures.written_bytes) / forward / 1e9},
                       {"share_of_roofline", figures.roofline_seconds() / forward},
                       {"forward_over_copy", forward / figures.copy.median},
+                      {"block_one_phase_seconds", spread_to_json(figures.block_one_phase)},
+                      {"block_two_phases_seconds", spread_to_json(figures.block_two_phases)},
+                      {"block_one_phase_rows", one_phase_rows(shape.sources, block)},
+                      {"block_two_phases_rows", two_phase_rows(shape.sources, block)},
                       {"reference_over_forward", figures.forward_reference.median / forward}});
 }
 

@@ -17,6 +17,9 @@ struct DepthReadFigures {
   Spread read, write, copy;
   Spread forward, forward_backward;
   Spread forward_reference;  // the definition in ATen operations
+  // The reads of a block of four sublayers with R routes and one in turn, forward: each by itself, and as DepthMemory::plan
+  // does them (in two phases from three sources on).
+  Spread block_one_phase, block_two_phases;
 
   // What a forward read takes at the measured speeds of reading and writing.
   double roofline_seconds() const { return read.median + write.median * written_bytes / source_bytes; }

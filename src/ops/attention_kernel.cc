@@ -4,24 +4,17 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 // After foreach_target.h, which includes this file once for each instruction set.
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include <cmath>
 #include <limits>
 
 #include "ops/attention_kernel.h"
+#include "ops/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace depthroute {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-#define DEPTHROUTE_UNROLL _Pragma("GCC unroll 16")
-
-template <typename T>
-using Vector = hn::ScalableTag<T>;
 
 constexpr int64_t kQueries = kAttentionQueries, kKeys = kAttentionKeys, kScoreStride = kAttentionScoreStride;
 
@@ -179,12 +172,6 @@ template <typename T>
 HWY_INLINE void set_scores(const Head<T>& head, int64_t width, int64_t count, int64_t key, int64_t keys) {
   product<false, T>({head.scaled, width, 1}, count, head.key_columns + key * width, panel_width<T>() * width, keys,
                     width, head.score, kScoreStride);
-}
-
-// Highway's exponential of NaN is zero.
-template <typename D, typename V>
-HWY_INLINE V exponential(D d, V x) {
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
 }
 
 // One query's scores of a block, of which `count` are of keys it may see, become weights relative to the largest so

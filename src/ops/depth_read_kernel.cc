@@ -4,7 +4,6 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 // After foreach_target.h, which includes this file once for each instruction set.
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -39,9 +38,7 @@ HWY_INLINE void softmax(T* HWY_RESTRICT score, int64_t count, T* HWY_RESTRICT pr
   largest = hn::MaxOfLanes(d, largest);
   auto total = hn::Zero(d);
   for (int64_t i = 0; i < count; i += lanes) {
-    const auto x = hn::Sub(hn::Load(d, score + i), largest);
-    // Highway's exponential of NaN is zero.
-    const auto weight = hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+    const auto weight = exponential(d, hn::Sub(hn::Load(d, score + i), largest));
     total = hn::Add(total, weight);
     hn::Store(weight, d, probability + i);
   }

@@ -4,7 +4,6 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
 // After foreach_target.h, which includes this file once for each instruction set.
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -24,12 +23,6 @@ HWY_INLINE void for_vectors(int64_t begin, int64_t end, const Work& work) {
   int64_t j = begin;
   for (; j + lanes <= end; j += lanes) work(d, j);
   for (; j < end; ++j) work(Single<T>(), j);
-}
-
-// Highway's exponential of NaN is zero.
-template <typename D, typename V>
-HWY_INLINE V exponential(D d, V x) {
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
 }
 
 template <typename T>

@@ -8,6 +8,7 @@
 #endif
 
 #include <hwy/cache_control.h>
+#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -28,6 +29,12 @@ using Vector = hn::ScalableTag<T>;
 // Elements that do not fill a vector go one by one through the same operations.
 template <typename T>
 using Single = hn::CappedTag<T, 1>;
+
+// Highway's exponential of NaN is zero.
+template <typename D, typename V>
+HWY_INLINE V exponential(D d, V x) {
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+}
 
 // Vectors of what is computed in (T) from and to what is stored (T, or bfloat16 for float).
 template <class D, typename T>
