@@ -55,8 +55,8 @@ routes and one in turn.
                    "a block's reads in two phases over one", "the same counted in rows"],
                   [[k, r, f"{item['share_of_roofline'] * 100:.0f} %", f"{item['forward_over_copy']:.2f}",
                     f"{item['forward_backward_seconds']['median'] / item['forward_seconds']['median']:.1f}",
-                    f"{item['block_two_phases_seconds']['median'] / item['block_one_phase_seconds']['median']:.2f}" if k > 2 else "–",
-                    f"{item['block_two_phases_rows'] / item['block_one_phase_rows']:.2f}" if k > 2 else "–"]
+                    f"{item['block_two_phases_seconds']['median'] / item['block_one_phase_seconds']['median']:.2f}" if k > 6 else "–",
+                    f"{item['block_two_phases_rows'] / item['block_one_phase_rows']:.2f}" if k > 6 else "–"]
                    for (k, r), item in sorted(by.items())]),
             f"""
 Two routes take {nine["forward_seconds"]["median"] / by[9, 1]["forward_seconds"]["median"]:.2f} times as long as one (K = 9). Over K = 1 to 64 the time of two routes is a straight line within

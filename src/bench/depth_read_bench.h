@@ -18,7 +18,7 @@ struct DepthReadFigures {
   Spread forward, forward_backward;
   Spread forward_reference;  // the definition in ATen operations
   // The reads of a block of four sublayers with R routes and one in turn, forward: each by itself, and as DepthMemory::plan
-  // does them (in two phases from three sources on).
+  // does them (in two phases from seven sources on).
   Spread block_one_phase, block_two_phases;
 
   // What a forward read takes at the measured speeds of reading and writing.

@@ -36,9 +36,9 @@ void DepthMemory::plan(std::vector<PlannedRead> reads) {
   if (implementation_ != Implementation::kFused || completed_.empty()) return;
   // Between the phases the mixtures would be rounded to bfloat16.
   if (completed_[0].source().scalar_type() == at::kBFloat16) return;
-  // As if every read had one route: so all variants with the same blocks choose alike, and those that differ in nothing but
-  // their routes agree to the last bit (rd_tied and block_attnres). With two routes it is off by a row or two.
-  std::vector<int64_t> routes(reads.size(), 1);
+  // As if every read had two routes: so all variants with the same blocks choose alike, and those that differ in nothing but
+  // their routes agree to the last bit (rd_tied and block_attnres). With fewer it pays earlier than it is chosen.
+  std::vector<int64_t> routes(reads.size(), 2);
   auto completed = static_cast<int64_t>(completed_.size());
   if (two_phase_rows(completed, routes) < one_phase_rows(completed, routes)) planned_ = std::move(reads);
 }

@@ -28,7 +28,7 @@ class DepthMemory {
   int64_t size() const;
 
   // Announces the next reads, all of the sources completed so far: the first before any partial sum is set, the others with
-  // one. Where that moves fewer bytes (for reads of one route), they are then done in two phases (ops/depth_read_driver.h), to the same results but
+  // one. Where that moves fewer bytes (for reads of two routes), they are then done in two phases (ops/depth_read_driver.h), to the same results but
   // for rounding. An append ends the plan.
   void plan(std::vector<PlannedRead> reads);
   // One mixture per query; see depth_read.h for shapes and errors.

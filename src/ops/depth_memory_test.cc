@@ -245,14 +245,14 @@ TEST(DepthMemory, CountsSourcesAndRefusesNone) {
   }
 }
 
-// A block of four sublayers with two and one routes in turn over six completed sources: long enough for two phases.
+// A block of four sublayers with two and one routes in turn over seven completed sources: enough for two phases.
 struct LongBlock {
   std::vector<at::Tensor> sources, matrices, norms;
   std::vector<std::vector<at::Tensor>> queries;
 
   explicit LongBlock(at::ScalarType type) {
     auto draw = [&](at::IntArrayRef shape) { return at::randn(shape, type).set_requires_grad(true); };
-    for (int64_t i = 0; i < 6; ++i) sources.push_back(draw({2, 5, 12}));
+    for (int64_t i = 0; i < 7; ++i) sources.push_back(draw({2, 5, 12}));
     for (int64_t i = 0; i < 4; ++i) {
       matrices.push_back(draw({12, 12}));
       norms.push_back(draw({12}));
@@ -294,7 +294,7 @@ struct LongBlock {
 
 TEST(TwoPhases, EqualOnePhase) {
   at::manual_seed(6);
-  ASSERT_LT(two_phase_rows(6, {2, 1, 2, 1}), one_phase_rows(6, {2, 1, 2, 1}));
+  ASSERT_LT(two_phase_rows(7, {2, 2, 2, 2}), one_phase_rows(7, {2, 2, 2, 2}));
   for (int64_t heads : {1, 4}) {
     LongBlock block(at::kDouble);
     std::vector<at::Tensor> expected = block.run(kReference, true, heads), planned = block.run(kFused, true, heads),
