@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "io/format.h"
+#include "io/text.h"
 #include "study/report.h"
 #include "study/report_analysis.h"
 
@@ -185,6 +186,8 @@ Json report_json(const StudyResults& results) {
                            {"outcome", outcome_name(verdict.outcome)},
                            {"rule_p", optional_json(verdict.p_value)},
                            {"rule_corrected_p", optional_json(verdict.corrected_p_value)},
+                           {"seeds_for_observed_difference",
+                            verdict.seeds_for_observed ? Json(*verdict.seeds_for_observed) : Json(nullptr)},
                            {"headline", verdict.headline},
                            {"figures", verdict.figures},
                            {"remarks", verdict.sentences},
@@ -239,11 +242,7 @@ std::string verdict_text(const StudyResults& results) {
   if (!analysis.notes.empty())
     text += format_text("{} note{}:\n", analysis.notes.size(), analysis.notes.size() == 1 ? "" : "s");
   for (const std::string& note : analysis.notes) text += format_text("  {}\n", note);
-  // Names come from files: none of them may send control sequences to the terminal.
-  for (char& c : text) {
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f) c = '?';
-  }
-  return text;
+  return printable(std::move(text));
 }
 
 }  // namespace depthroute

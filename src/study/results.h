@@ -45,6 +45,10 @@ struct StudyProtocol {
   std::vector<int64_t> milestones;  // tokens, ascending
   std::vector<Comparison> comparisons;
   DecisionRule decision;
+
+  bool has_variant(const std::string& name_of_variant) const;
+  // What the least p-value of the study has to stay below: with Holm's correction the level by the comparisons.
+  double strictest_level() const;
 };
 
 struct TrainPoint {
@@ -124,6 +128,9 @@ struct StudyResults {
 
   const RunResult* find(const std::string& variant, int64_t seed) const;
 };
+
+// The protocol of a study.json or of a study config. InputError, naming `where`, where it is not sound.
+StudyProtocol read_protocol(const Json& json, const std::string& where);
 
 StudyResults read_study(const std::filesystem::path& folder);
 

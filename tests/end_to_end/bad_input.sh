@@ -31,6 +31,10 @@ expect 2 'missing.toml' train missing.toml --out x
 expect 2 'data' train data --out x
 expect 2 'enormous' plan --preset enormous
 expect 2 'preset' plan
+expect 2 'no study' plan run.toml --standard-deviation 0.1
+expect 2 '--preset' plan --preset tiny --standard-deviation 0.1
+expect 2 'standard-deviation' plan run.toml --standard-deviation -1
+expect 2 'power' plan run.toml --standard-deviation 1 --power 2
 expect 2 'key=value' train run.toml --out x --set nothing
 expect 2 'output folder' prepare corpus.txt --out ''
 

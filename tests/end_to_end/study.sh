@@ -173,5 +173,9 @@ loss() { sed -nE 's/.*"loss": ?([^,}]*).*/\1/p' "$1"; }
 awk -v a="$(loss json)" -v b="$(loss one/runs/rd_attnres-seed1/test.json)" 'BEGIN { exit !(a > 0 && b > 0 && (a - b) ^ 2 < 1e-12) }' ||
   fail "evaluate and the study differ: $(loss json)"
 json plan study.toml --json
+json plan study.toml --power-from one --difference 0.01 --json
+for key in power seeds measured_pairs; do has $key 'plan --power-from'; done
+"$program" plan study.toml --standard-deviation 0.03 --set decision.minimal_difference=0.03 >out 2>err || fail "plan --standard-deviation"
+grep -q 'rd_attnres against block_attnres: 10 seeds' out || fail "plan does not say how many seeds: $(tail -n 4 out)"
 json data stats data --json
 finish
