@@ -37,9 +37,13 @@ struct PairedResult {
   std::vector<SeedDifference> pairs{};
   PairedStatistics statistics{};
   // Both losses after the same seconds of training: the time at which the faster of the two reaches the milestone;
-  // the slower one's loss is interpolated linearly between its validations.
+  // the slower one's loss is interpolated linearly between its validations, and never extrapolated: what lies outside
+  // of them has a reason instead.
   std::vector<SeedDifference> equal_time_pairs{};
   PairedStatistics equal_time{};
+  // Likewise after the same floating-point operations of training, counted from the model.
+  std::vector<SeedDifference> equal_flops_pairs{};
+  PairedStatistics equal_flops{};
 };
 
 enum class Outcome { kBetter, kWorse, kNoDifference, kTooFewPairs, kIncomplete, kNotComparable };
@@ -54,7 +58,7 @@ struct Verdict {
   std::optional<int64_t> seeds_for_observed{};
   std::string headline{};                // "a is better than b"
   std::string figures{};                 // the figures it rests on, in one sentence
-  std::vector<std::string> sentences{};  // equal time, rule, cautions
+  std::vector<std::string> sentences{};  // equal time and FLOPs, rule, cautions
 };
 
 struct VariantCost {

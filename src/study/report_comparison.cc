@@ -1,4 +1,4 @@
-// Pairs of runs: after the same tokens, and after the same seconds of training.
+// Pairs of runs: after the same tokens, the same seconds of training, and the same floating-point operations.
 #include <algorithm>
 #include <cmath>
 
@@ -31,34 +31,55 @@ std::string why_no_pair(const RunResult* run, const RunResult* baseline, const C
   return {};
 }
 
-std::optional<double> loss_after(const RunResult& run, double seconds) {
+// What the runs are given alike: seconds or floating-point operations of training.
+struct Axis {
+  double ValidationPoint::*spent;
+  const char* name;
+};
+constexpr Axis kTime{&ValidationPoint::seconds, "training time"}, kFlops{&ValidationPoint::flops, "FLOPs"};
+
+// The loss where `spent` was reached, linearly between the validations around it. Nothing outside of them: a loss that
+// was not bracketed by measured ones would be a guess.
+std::optional<double> loss_after(const RunResult& run, const Axis& axis, double spent) {
   const ValidationPoint* before = nullptr;
   for (const ValidationPoint& point : run.validation) {
-    if (!std::isfinite(point.seconds) || !std::isfinite(point.loss)) continue;
-    if (point.seconds == seconds) return point.loss;
-    if (point.seconds > seconds) {
+    const double here = point.*axis.spent;
+    if (!std::isfinite(here) || !std::isfinite(point.loss)) continue;
+    if (here == spent) return point.loss;
+    if (here > spent) {
       if (!before) return std::nullopt;
-      const double share = (seconds - before->seconds) / (point.seconds - before->seconds);
-      return before->loss + share * (point.loss - before->loss);
+      const double from = before->*axis.spent;
+      return before->loss + (spent - from) / (here - from) * (point.loss - before->loss);
     }
     before = &point;
   }
   return std::nullopt;
 }
 
-SeedDifference equal_time_pair(const SeedDifference& pair, const RunResult* run, const RunResult* baseline,
-                               int64_t milestone) {
+// The pair where the cheaper of the two reaches the milestone.
+SeedDifference pair_at_equal(const Axis& axis, const SeedDifference& pair, const RunResult* run,
+                             const RunResult* baseline, const PairedResult& result) {
   if (!pair.reason.empty()) return pair;
-  SeedDifference result{pair.seed};
-  const double seconds =
-      std::min(milestone_point(*run, milestone)->seconds, milestone_point(*baseline, milestone)->seconds);
-  const std::optional<double> loss = loss_after(*run, seconds), baseline_loss = loss_after(*baseline, seconds);
-  if (!std::isfinite(seconds) || !loss || !baseline_loss) {
-    result.reason = "no validation early enough, or no training time, to compare at equal time";
-    return result;
+  SeedDifference equal{pair.seed};
+  const double spent = milestone_point(*run, result.milestone)->*axis.spent,
+               baseline_spent = milestone_point(*baseline, result.milestone)->*axis.spent;
+  if (!std::isfinite(spent) || !std::isfinite(baseline_spent)) {
+    equal.reason = format_text("{}: no {} recorded at {}",
+                               std::isfinite(spent) ? result.comparison.baseline : result.comparison.variant,
+                               axis.name, tokens_text(result.milestone));
+    return equal;
   }
-  result.variant_loss = *loss, result.baseline_loss = *baseline_loss;
-  return result;
+  const double least = std::min(spent, baseline_spent);
+  const std::optional<double> loss = loss_after(*run, axis, least),
+                              baseline_loss = loss_after(*baseline, axis, least);
+  if (!loss || !baseline_loss) {
+    equal.reason =
+        format_text("{}: not validated before the other reached the milestone, and nothing is extrapolated",
+                    loss ? result.comparison.baseline : result.comparison.variant);
+    return equal;
+  }
+  equal.variant_loss = *loss, equal.baseline_loss = *baseline_loss;
+  return equal;
 }
 
 PairedStatistics statistics_of(const std::vector<SeedDifference>& pairs) {
@@ -84,11 +105,13 @@ PairedResult compare_runs(const StudyResults& results, const Comparison& compari
       pair.variant_loss = milestone_point(*run, milestone)->loss;
       pair.baseline_loss = milestone_point(*baseline, milestone)->loss;
     }
-    result.equal_time_pairs.push_back(equal_time_pair(pair, run, baseline, milestone));
+    result.equal_time_pairs.push_back(pair_at_equal(kTime, pair, run, baseline, result));
+    result.equal_flops_pairs.push_back(pair_at_equal(kFlops, pair, run, baseline, result));
     result.pairs.push_back(std::move(pair));
   }
   result.statistics = statistics_of(result.pairs);
   result.equal_time = statistics_of(result.equal_time_pairs);
+  result.equal_flops = statistics_of(result.equal_flops_pairs);
   return result;
 }
 

@@ -78,7 +78,9 @@ Json comparison_json(const PairedResult& result) {
           {"equal_tokens", statistics_json(result.statistics)},
           {"pairs", pairs_json(result.pairs)},
           {"equal_time", statistics_json(result.equal_time)},
-          {"equal_time_pairs", pairs_json(result.equal_time_pairs)}};
+          {"equal_time_pairs", pairs_json(result.equal_time_pairs)},
+          {"equal_flops", statistics_json(result.equal_flops)},
+          {"equal_flops_pairs", pairs_json(result.equal_flops_pairs)}};
 }
 
 // RFC 4180.
@@ -100,6 +102,7 @@ struct CsvRow {
   std::optional<double> loss{}, standard_deviation{}, perplexity{}, bits_per_byte{}, seconds{}, flops{},
       difference{};
   PairedStatistics statistics{};
+  std::optional<double> equal_time_difference{}, equal_flops_difference{};
 };
 
 std::string csv_line(const CsvRow& r) {
@@ -127,7 +130,9 @@ std::string csv_line(const CsvRow& r) {
                                csv_number(s.sign_test),
                                csv_number(s.sign_flip_test),
                                wins,
-                               csv_number(s.perplexity_ratio)};
+                               csv_number(s.perplexity_ratio),
+                               csv_number(r.equal_time_difference),
+                               csv_number(r.equal_flops_difference)};
   return format_text("{}\n", join_text(cells, ","));
 }
 
@@ -149,15 +154,19 @@ std::string run_rows(const StudyResults& results) {
 std::string comparison_rows(const PairedResult& result) {
   std::string csv;
   const auto& [variant, baseline] = result.comparison;
-  for (const SeedDifference& pair : result.pairs) {
+  for (size_t i = 0; i < result.pairs.size(); ++i) {
+    const SeedDifference& pair = result.pairs[i];
     if (!pair.reason.empty()) continue;
     CsvRow row{"pair", variant, baseline, format_text("{}", pair.seed), result.milestone, 1};
     row.loss = pair.variant_loss, row.difference = pair.difference();
+    row.equal_time_difference = result.equal_time_pairs[i].difference();
+    row.equal_flops_difference = result.equal_flops_pairs[i].difference();
     csv += csv_line(row);
   }
   CsvRow row{"comparison", variant, baseline, "", result.milestone, result.statistics.pairs};
   row.difference = result.statistics.mean, row.standard_deviation = result.statistics.standard_deviation;
   row.statistics = result.statistics;
+  row.equal_time_difference = result.equal_time.mean, row.equal_flops_difference = result.equal_flops.mean;
   return csv + csv_line(row);
 }
 
@@ -218,7 +227,8 @@ std::string report_csv(const StudyResults& results) {
   std::string csv =
       "row,milestone,variant,baseline,seed,count,loss,standard_deviation,perplexity,bits_per_byte,seconds,flops,"
       "difference,"
-      "t_interval_low,t_interval_high,t_test_p,sign_test_p,permutation_test_p,wins,perplexity_ratio\n";
+      "t_interval_low,t_interval_high,t_test_p,sign_test_p,permutation_test_p,wins,perplexity_ratio,"
+      "equal_time_difference,equal_flops_difference\n";
   csv += run_rows(results);
   for (const MilestoneSummary& summary : analysis.summaries) {
     CsvRow row{"mean", summary.variant, "", "", summary.milestone, static_cast<int64_t>(summary.losses.size())};

@@ -81,15 +81,17 @@ Table paired_table(const StudyAnalysis& analysis, int64_t milestone) {
 Table further_table(const StudyAnalysis& analysis, int64_t milestone) {
   Table table{"The same pairs by other measures",
               {"variant − baseline", "sd of differences", "bootstrap 95 %", "t test p", "permutation p",
-               "perplexity ratio", "effect in baseline sd", "at equal time", "its 95 % t interval", "its wins"}};
+               "perplexity ratio", "effect in baseline sd", "at equal time", "its 95 % t interval", "its wins",
+               "at equal FLOPs", "its 95 % t interval", "its wins"}};
   for (const PairedResult& result : analysis.comparisons) {
     if (result.milestone != milestone) continue;
-    const PairedStatistics &s = result.statistics, &t = result.equal_time;
+    const PairedStatistics &s = result.statistics, &t = result.equal_time, &f = result.equal_flops;
     table.rows.push_back({result.comparison.variant + " − " + result.comparison.baseline,
                           fixed_number(s.standard_deviation), interval_text(s.bootstrap), p_value_text(s.t_test),
                           p_value_text(s.sign_flip_test), fixed_number(s.perplexity_ratio),
                           signed_number(s.effect, 2), signed_number(t.mean), interval_text(t.t_interval),
-                          t.pairs ? format_text("{} of {}", t.wins, t.pairs) : "–"});
+                          t.pairs ? format_text("{} of {}", t.wins, t.pairs) : "–", signed_number(f.mean),
+                          interval_text(f.t_interval), f.pairs ? format_text("{} of {}", f.wins, f.pairs) : "–"});
   }
   return table;
 }
@@ -164,7 +166,7 @@ std::string milestone_section(const StudyResults& results, const StudyAnalysis& 
     html += table_html(loss_table(analysis, milestone, protocol));
     if (analysis.comparisons.empty()) continue;
     html += table_html(paired_table(analysis, milestone));
-    html += details_html("More statistics, and the comparison at equal training time",
+    html += details_html("More statistics, and the comparison at equal training time and FLOPs",
                          table_html(further_table(analysis, milestone)));
   }
   return html + test_split(results);
@@ -255,7 +257,12 @@ std::string glossary_section() {
        "The losses at the moment when the faster of the two reaches the milestone. The slower one's is "
        "interpolated linearly "
        "between its validations, which puts it slightly too high where they are far apart. A learning rate that "
-       "has not yet decayed by then also counts against it."},
+       "has not yet decayed by then also counts against it. Nothing is extrapolated: where the validations do not "
+       "reach, there is no value, and the report says so."},
+      {"Equal FLOPs",
+       "Likewise, when the one with fewer floating-point operations a token reaches the milestone. They are "
+       "counted "
+       "from the model, so that this does not depend on the machine or on how well a variant is implemented."},
       {"Depth route",
        "How a sublayer mixes the outputs of earlier blocks: one share a source, summing to one. Roles name what "
        "the mixture "

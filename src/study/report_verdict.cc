@@ -60,12 +60,21 @@ std::string figures_sentence(const PairedResult& result) {
   return text;
 }
 
-std::string equal_time_sentence(const PairedResult& result) {
-  const PairedStatistics& s = result.equal_time;
-  if (s.pairs == 0) return {};
-  std::string text = format_text("At equal training time the mean difference is {}", signed_number(s.mean));
+// `what` is "training time" or "training FLOPs"; says too where there is no value, and why.
+std::string equal_sentence(const char* what, const PairedResult& result, const std::vector<SeedDifference>& pairs,
+                           const PairedStatistics& s) {
+  int64_t missing = 0;
+  std::string reason;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    if (pairs[i].reason.empty() || !result.pairs[i].reason.empty()) continue;
+    if (++missing == 1) reason = format_text("seed {}, {}", pairs[i].seed, pairs[i].reason);
+  }
+  if (s.pairs == 0) return format_text("At equal {} nothing can be compared ({}).", what, reason);
+  std::string text = format_text("At equal {} the mean difference is {}", what, signed_number(s.mean));
   if (s.t_interval) text += format_text(" ({})", interval_text(s.t_interval));
-  return text + format_text(", lower in {} of {} pairs.", s.wins, s.pairs);
+  text += format_text(", lower in {} of {} pairs", s.wins, s.pairs);
+  if (missing == 0) return text + ".";
+  return text + format_text("; {} of {} pairs have no value there ({}).", missing, result.statistics.pairs, reason);
 }
 
 std::string rule_sentence(const Verdict& verdict, const DecisionRule& rule, size_t comparisons) {
@@ -152,7 +161,8 @@ void explain_verdict(const PairedResult& result, const StudyProtocol& protocol, 
   }
   if (result.statistics.pairs > 0) {
     verdict.figures = figures_sentence(result);
-    add(equal_time_sentence(result));
+    add(equal_sentence("training time", result, result.equal_time_pairs, result.equal_time));
+    add(equal_sentence("training FLOPs", result, result.equal_flops_pairs, result.equal_flops));
   } else {
     add(format_text("No pair of runs has a loss after {} yet.", tokens_text(result.milestone)));
   }
