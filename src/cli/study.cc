@@ -77,20 +77,21 @@ void add_report_command(CLI::App& app) {
     std::string folder, out, format = "html";
   };
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = app.add_subcommand("report", "The report of a study folder: HTML, JSON or CSV");
+  CLI::App* command = app.add_subcommand("report", "The report of a study folder: HTML, Markdown, JSON or CSV");
   command->add_option("study", options->folder, "The study's folder")->required();
-  command->add_option("--format", options->format, "html, json or csv")
-      ->check(CLI::IsMember({"html", "json", "csv"}))
+  command->add_option("--format", options->format, "html, md, json or csv")
+      ->check(CLI::IsMember({"html", "md", "json", "csv"}))
       ->capture_default_str();
   command->add_option(
       "--out", options->out,
-      "The file to write (default: report.html in the study's folder; json and csv go to standard output)");
+      "The file to write (default: report.html in the study's folder; the others go to standard output)");
   command->footer("Example: depthroute report runs/quickstart --format csv --out quickstart.csv");
   command->callback([options] {
     if (options->format == "html" && options->out.empty()) return write_report(options->folder);
     evaluate_test_split(options->folder);
     StudyResults results = read_study(options->folder);
     std::string text = options->format == "html"   ? render_report(results)
+                       : options->format == "md"   ? report_markdown(results)
                        : options->format == "json" ? dump_json(report_json(results), 2) + "\n"
                                                    : report_csv(results);
     if (options->out.empty()) {

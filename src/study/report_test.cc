@@ -327,6 +327,54 @@ TEST(RenderReport, EscapesEveryNameFromTheFiles) {
   EXPECT_NE(html.find("&lt;img src=x onerror=&#39;a&amp;b&quot;&#39;&gt;"), std::string::npos);
 }
 
+TEST(ReportMarkdown, HasWhatTheAnalysisHasAndIsDeterministic) {
+  const TestStudy study(5);
+  const StudyResults results = read_study(study.path());
+  const std::string text = report_markdown(results);
+  EXPECT_EQ(text, report_markdown(read_study(study.path())));
+  const StudyAnalysis analysis = analyse(results);
+  for (const Verdict& verdict : analysis.verdicts) {
+    for (const std::string& part : {verdict.headline, verdict.figures}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part;
+    }
+    for (const std::string& sentence : verdict.sentences)
+      EXPECT_NE(text.find(sentence), std::string::npos) << sentence;
+  }
+  for (const std::string& part : {fixed_number(analysis.summary(kTotal, "rd_attnres").mean_loss),
+                                  signed_number(analysis.comparisons[0].statistics.mean), results.hash}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  }
+  EXPECT_NE(text.find("nothing is missing"), std::string::npos);
+  fs::remove_all(study.run("rd_attnres", 3));
+  EXPECT_NE(report_markdown(read_study(study.path())).find("\n- rd_attnres, seed 3: not started"),
+            std::string::npos);
+}
+
+TEST(ReportMarkdown, NoNameLeavesItsCell) {
+  const TestStudy study(2);
+  study.edit_protocol([](Json& p) {
+    p["name"] = "a|b\n# c", p["variants"][0] = "x|<b>`y`", p["comparisons"][1]["baseline"] = "x|<b>`y`";
+  });
+  const std::string text = report_markdown(read_study(study.path()));
+  EXPECT_EQ(text.find("# a\\|b # c\n"), 0u) << text.substr(0, 40);
+  EXPECT_EQ(text.find("<b>"), std::string::npos);
+  // Every line of a table has the bars of its header.
+  std::istringstream lines(text);
+  std::string line;
+  std::ptrdiff_t bars = 0;
+  while (std::getline(lines, line)) {
+    if (!line.starts_with("|")) {
+      bars = 0;
+      continue;
+    }
+    const auto here = std::ranges::count(line, '|') - static_cast<std::ptrdiff_t>(occurrences(line, "\\|"));
+    if (bars != 0) {
+      EXPECT_EQ(here, bars) << line;
+    }
+    bars = here;
+  }
+}
+
 TEST(VerdictText, SendsNoControlSequencesToTheTerminal) {
   const TestStudy study(1);
   study.edit_protocol([](Json& p) { p["name"] = "a\x1b[2Jb"; });

@@ -156,6 +156,9 @@ cmp -s json report.json || fail "report --out and standard output differ"
 head -n 1 csv | grep -q '^row,' || fail "the CSV does not begin with its header: $(head -n 1 csv)"
 for row in run mean pair comparison; do grep -q "^$row," csv || fail "no row '$row' in the CSV"; done
 grep -q '"' csv || [ "$(awk -F, '{ print NF }' csv | sort -u | wc -l)" = 1 ] || fail "the CSV's rows differ in length"
+"$program" report one --format md >md 2>err || fail "report --format md"
+grep -q '^## Verdict' md && grep -q '^| rd_attnres' md || fail "the Markdown has no verdict or no table: $(head -n 5 md)"
+"$program" report one --format md | cmp -s md - || fail "two Markdown reports differ"
 cp -r one scratched
 : > scratched/runs/standard-seed1/test.json
 truncate -s 50 scratched/runs/standard-seed2/run.json
