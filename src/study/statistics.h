@@ -64,7 +64,9 @@ struct PairedStatistics {
   std::optional<double> effect;            // mean / standard deviation of the baseline over its seeds
 };
 
-// values[i] and baseline[i] are one pair's losses. InputError where the lengths differ or a loss is not finite.
-PairedStatistics paired_statistics(std::span<const double> values, std::span<const double> baseline);
+// values[i] and baseline[i] are one pair's losses; `resamples` are those of the bootstrap. InputError where the lengths
+// differ or a loss is not finite.
+PairedStatistics paired_statistics(std::span<const double> values, std::span<const double> baseline,
+                                   int resamples = 10000);
 
 }  // namespace depthroute
