@@ -5,6 +5,7 @@
 
 #include "io/format.h"
 #include "io/progress.h"
+#include "study/calibration.h"
 
 namespace depthroute {
 namespace {
@@ -148,7 +149,11 @@ StudyAnalysis analyse(const StudyResults& results) {
     if (result.milestone == protocol.decision.milestone) decisive.push_back(&result);
   }
   decide_verdicts(decisive, protocol, &analysis.verdicts);
-  for (size_t i = 0; i < decisive.size(); ++i) explain_verdict(*decisive[i], protocol, &analysis.verdicts[i]);
+  for (size_t i = 0; i < decisive.size(); ++i) {
+    explain_verdict(*decisive[i], protocol, &analysis.verdicts[i]);
+    const bool beside = results.calibration && analysis.verdicts[i].outcome != Outcome::kNotComparable;
+    if (beside) analysis.verdicts[i].sentences.push_back(calibration_sentence(*results.calibration, *decisive[i]));
+  }
   for (const std::string& variant : protocol.variants) analysis.costs.push_back(cost_of(results, variant));
   analysis.order = order_sentence(analysis, protocol);
   analysis.notes = notes_on(results, analysis);

@@ -24,6 +24,7 @@ Json statistics_json(const PairedStatistics& s) {
           {"ties", s.ties},
           {"mean_difference", optional_json(s.mean)},
           {"standard_deviation", optional_json(s.standard_deviation)},
+          {"largest_difference", optional_json(s.largest)},
           {"t_interval_95", interval_json(s.t_interval)},
           {"bootstrap_interval_95", interval_json(s.bootstrap)},
           {"t_test_p", optional_json(s.t_test)},
@@ -217,6 +218,16 @@ Json report_json(const StudyResults& results) {
   }
   Json& runs = json["runs"] = Json::array();
   for (const RunResult& run : results.runs) runs.push_back(run_json(run, results.protocol));
+  if (results.calibration) {
+    const Calibration& c = *results.calibration;
+    json["calibration"] = json_object({{"study", c.study},
+                                       {"hash", c.hash},
+                                       {"variant", c.variant},
+                                       {"milestone", c.milestone},
+                                       {"standard_deviation", optional_json(c.standard_deviation)},
+                                       {"largest_difference", optional_json(c.largest)},
+                                       {"differences", c.differences}});
+  }
   json["notes"] = analysis.notes;
   json["protocol"] = results.protocol_json;
   return json;

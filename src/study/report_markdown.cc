@@ -51,8 +51,8 @@ std::string verdict_markdown(const Verdict& verdict) {
 std::string report_markdown(const StudyResults& results) {
   const StudyAnalysis analysis = analyse(results);
   const StudyProtocol& protocol = results.protocol;
-  std::string text =
-      format_text("# {}\n\n{}\n\n## Verdict\n\n", escape_markdown(protocol.name), lead_text(protocol));
+  std::string text = format_text("# {}\n\n{}\n\n## Verdict\n\n", escape_markdown(protocol.name),
+                                 escape_markdown(lead_text(protocol)));
   if (analysis.verdicts.empty()) text += "This study compares no variants: its protocol has no comparisons.\n\n";
   for (const Verdict& verdict : analysis.verdicts) text += verdict_markdown(verdict);
   text += format_text("{}\n\n", escape_markdown(analysis.order));

@@ -20,6 +20,11 @@ std::string lead_text(const StudyProtocol& protocol) {
   const auto plural = [](size_t count, const char* noun) {
     return format_text("{} {}{}", count, noun, count == 1 ? "" : "s");
   };
+  if (!protocol.calibration.empty()) {
+    return format_text(
+        "An A/A study: {} twice a seed, from the same tensors on the same data in two orders. {}, {} tokens a run.",
+        protocol.calibration, plural(protocol.seeds.size(), "seed"), tokens_label(protocol.total_tokens));
+  }
   return format_text(
       "{}, {}, {} tokens a run. Every variant of a seed starts from the same tensors and sees the same batches.",
       plural(protocol.variants.size(), "variant"), plural(protocol.seeds.size(), "seed"),

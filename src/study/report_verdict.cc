@@ -104,6 +104,18 @@ std::string seeds_sentence(const Verdict& verdict, const PairedResult& result) {
       signed_number(s.mean), fixed_number(s.standard_deviation), *verdict.seeds_for_observed, kUsualPower);
 }
 
+// In an A/A study every difference is chance.
+std::string false_alarm_sentence(const PairedResult& result, const StudyProtocol& protocol) {
+  const PairedStatistics& s = result.statistics;
+  std::string text = format_text(
+      "Both are {}, from the same tensors on the same data in another order: these differences mean nothing, and a "
+      "verdict of better or worse is a false alarm. They are at most {} nats",
+      protocol.calibration, fixed_number(s.largest));
+  if (s.standard_deviation)
+    text += format_text(", with a standard deviation of {}", fixed_number(s.standard_deviation));
+  return text + ".";
+}
+
 // What the number of pairs forbids to conclude.
 std::string few_pairs_sentence(const PairedResult& result, const DecisionRule& rule) {
   const auto n = static_cast<int64_t>(result.pairs.size());
@@ -173,6 +185,7 @@ void explain_verdict(const PairedResult& result, const StudyProtocol& protocol, 
   } else if (verdict.outcome != Outcome::kTooFewPairs) {
     add(rule_sentence(verdict, protocol.decision, protocol.comparisons.size()));
   }
+  if (!protocol.calibration.empty() && result.statistics.pairs > 0) add(false_alarm_sentence(result, protocol));
   verdict.seeds_for_observed = seeds_for_observed(result, protocol);
   add(seeds_sentence(verdict, result));
   const bool enough = result.pairs.size() >= kLeastPairs;

@@ -309,6 +309,13 @@ StudyProtocol read_protocol(const Json& json, const std::string& where) {
         {json_get<std::string>(item, "variant", where), json_get<std::string>(item, "baseline", where)});
   }
   protocol.decision = read_decision(json_get<Json>(json, "decision", where), protocol, where + ": decision");
+  if (!json.contains("calibration")) return protocol;
+  protocol.calibration =
+      json_get<std::string>(json_get<Json>(json, "calibration", where), "variant", where + ": calibration");
+  if (protocol.calibration.empty() || protocol.comparisons.size() != 1 ||
+      protocol.comparisons[0].baseline != protocol.calibration) {
+    fail_input("{}: an A/A study compares one variant with itself alone", where);
+  }
   return protocol;
 }
 

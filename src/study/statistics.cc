@@ -195,6 +195,7 @@ PairedStatistics paired_statistics(std::span<const double> values, std::span<con
   for (double difference : differences) {
     if (!std::isfinite(difference)) fail_input("paired statistics: a loss is not finite");
     ++(difference < 0 ? result.wins : difference > 0 ? result.losses : result.ties);
+    result.largest = std::max(result.largest.value_or(0), std::abs(difference));
   }
   result.pairs = static_cast<int64_t>(differences.size());
   if (differences.empty()) return result;

@@ -55,6 +55,7 @@ struct PairedStatistics {
   int64_t pairs = 0, wins = 0, losses = 0, ties = 0;
   std::optional<double> mean;                // nats a token
   std::optional<double> standard_deviation;  // of the differences
+  std::optional<double> largest;             // size of the largest difference
   std::optional<Interval> t_interval;        // 95 %
   std::optional<Interval> bootstrap;         // 95 %
   std::optional<double> t_test;              // two-sided p-values

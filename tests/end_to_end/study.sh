@@ -146,6 +146,20 @@ exec 9>&-
 study failed
 [ "$(losses one)" = "$(losses failed)" ] || fail "a study with a run made up for has other losses"
 
+# An A/A study: one variant twice, and its spread beside the effects.
+study aa --aa --jobs 2
+[ "$(ls aa/runs | tr '\n' ' ')" = "block_attnres-again-seed1 block_attnres-again-seed2 block_attnres-seed1 block_attnres-seed2 " ] || fail "A/A runs: $(ls aa/runs)"
+grep -q 'these differences mean nothing' out || fail "an A/A study does not say what it is"
+for seed in 1 2; do
+  cmp -s <(losses one | grep "^block_attnres-seed$seed ") <(names=block_attnres-seed$seed losses aa) || fail "an A/A run is not the study's own"
+done
+"$program" report one --aa aa >out 2>err || fail "report --aa: $(tail -n 1 err)"
+grep -q 'Chance alone' out && grep -q 'Chance alone' one/report.html || fail "report --aa does not say what chance does"
+json report one --aa aa --format json
+has calibration 'report --aa'
+study aa-standard --aa --variant standard --list
+grep -q 'standard-again-seed2' out || fail "study --aa --variant"
+
 # Reports.
 json report one --format json
 for key in format study hash comparisons runs protocol; do has $key report; done
