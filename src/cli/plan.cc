@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "io/progress.h"
 #include "study/plan.h"
+#include "study/power_plan.h"
 #include "study/study_config.h"
 
 namespace depthroute {
@@ -14,6 +15,9 @@ struct PlanArguments {
   std::string config, preset, variant;
   std::vector<std::string> set;
   bool json = false;
+  PowerOptions power;
+
+  bool plans_power() const { return power.standard_deviation || power.difference || !power.study_folder.empty(); }
 };
 
 // What to plan: models of one size, and how they are trained where a config says so.
@@ -22,6 +26,7 @@ struct Subject {
   int64_t micro_batch_windows = 1, tokens = 0, runs_per_model = 1;
   int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
   bool activation_checkpointing = false;
+  std::optional<PowerPlan> power{};
 };
 
 Subject subject_of_preset(const PlanArguments& options) {
@@ -39,12 +44,17 @@ Subject subject_of_preset(const PlanArguments& options) {
 Subject subject_of_config(const PlanArguments& options) {
   Config file = Config::read(options.config, options.set);
   std::vector<RunConfig> runs;
+  Subject subject;
   if (file.has("variants")) {
-    for (const StudyRun& run : read_study_config(file).runs) runs.push_back(run.config);
+    StudyConfig study = read_study_config(file);
+    for (const StudyRun& run : study.runs) runs.push_back(run.config);
+    if (options.plans_power()) {
+      subject.power = plan_power(read_protocol(study.protocol, options.config), options.power);
+    }
   } else {
+    if (options.plans_power()) fail_input("plan: '{}' is no study, and one run has no power", options.config);
     runs.push_back(read_run_config(file));
   }
-  Subject subject;
   subject.micro_batch_windows = runs[0].train.micro_batch_windows;
   subject.activation_checkpointing = runs[0].train.activation_checkpointing;
   subject.tokens = runs[0].train.tokens;
@@ -88,11 +98,17 @@ void print_table(const Subject& subject, const std::vector<VariantPlan>& plans, 
 
 void run(const PlanArguments& options) {
   if (options.config.empty() == options.preset.empty()) fail_input("plan: give either a config file or --preset");
+  if (options.config.empty() && options.plans_power())
+    fail_input("plan: power needs a study's config, not --preset");
   Subject subject = options.config.empty() ? subject_of_preset(options) : subject_of_config(options);
   std::vector<VariantPlan> plans =
       plan_variants(subject.models, subject.micro_batch_windows, subject.activation_checkpointing);
   double gemm_rate = measure_gemm_rate(subject.models[0], subject.threads);
-  if (!options.json) return print_table(subject, plans, gemm_rate);
+  if (!options.json) {
+    print_table(subject, plans, gemm_rate);
+    if (subject.power) std::printf("\n%s", power_plan_text(*subject.power).c_str());
+    return;
+  }
   Json json = {{"gemm_flops_per_second", gemm_rate}, {"variants", Json::array()}};
   for (const VariantPlan& plan : plans) {
     Json item = plan_to_json(plan);
@@ -101,6 +117,7 @@ void run(const PlanArguments& options) {
       item["least_seconds_a_run"] = static_cast<double>(subject.tokens) * plan.flops_per_token / gemm_rate;
     json["variants"].push_back(item);
   }
+  if (subject.power) json["power"] = power_plan_to_json(*subject.power);
   std::printf("%s\n", dump_json(json, 2).c_str());
 }
 
@@ -113,8 +130,21 @@ void add_plan_command(CLI::App& app) {
   command->add_option("--preset", options->preset, "tiny, micro, mini, s or m, with every variant");
   command->add_option("--variant", options->variant, "With --preset: this variant only");
   command->add_option("--set", options->set, "key=value over the config; may be repeated")->allow_extra_args(false);
+  command->add_option("--power-from", options->power.study_folder,
+                      "A study's folder whose pairs say how many seeds this study needs");
+  command
+      ->add_option("--standard-deviation", options->power.standard_deviation,
+                   "Of the paired differences, in nats a token, instead of --power-from")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--difference", options->power.difference,
+                      "To be shown, in nats a token (default: the study's decision.minimal_difference)");
+  command->add_option("--power", options->power.power, "The chance of showing it")
+      ->check(CLI::Range(0.01, 0.9999))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on standard output");
-  command->footer("Example: depthroute plan --preset s");
+  command->footer(
+      "Examples: depthroute plan --preset s\n"
+      "          depthroute plan configs/study/micro.toml --power-from runs/study-micro --difference 0.02");
   command->callback([options] { run(*options); });
 }
 

@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "io/processes.h"
 #include "io/signals.h"
+#include "study/calibration.h"
 #include "study/report.h"
 #include "study/study_runner.h"
 
@@ -15,13 +16,21 @@ struct StudyArguments {
   std::string config, out;
   std::vector<std::string> set;
   int64_t run = -1, jobs = 1;
-  bool list = false;
+  bool list = false, aa = false;
+  std::string variant;
 };
 
-// The report of a study folder, and where it is.
-void write_report(const std::string& folder) {
+// A study folder read, and beside it an A/A study where one is given.
+StudyResults read_results(const std::string& folder, const std::string& aa_folder) {
   evaluate_test_split(folder);
   StudyResults results = read_study(folder);
+  if (!aa_folder.empty()) results.calibration = read_calibration(aa_folder, results);
+  return results;
+}
+
+// The report of a study folder, and where it is.
+void write_report(const std::string& folder, const std::string& aa_folder = "") {
+  StudyResults results = read_results(folder, aa_folder);
   std::string path = (std::filesystem::path(folder) / "report.html").string();
   write_file(path, render_report(results));
   std::printf("%s\nreport: %s\n", verdict_text(results).c_str(), path.c_str());
@@ -30,6 +39,7 @@ void write_report(const std::string& folder) {
 void run(const StudyArguments& options) {
   Config file = Config::read(options.config, options.set);
   StudyConfig study = read_study_config(file);
+  if (options.aa) study = calibration_study(study, options.variant);
   if (options.list) {
     for (const StudyRun& item : study.runs)
       std::printf("%3ld  %s\n", static_cast<long>(item.index), item.name().c_str());
@@ -39,6 +49,8 @@ void run(const StudyArguments& options) {
   StudyOptions runs{.jobs = options.jobs,
                     .command = {own_program(), "study", options.config, "--out", options.out}};
   for (const std::string& item : options.set) runs.command.insert(runs.command.end(), {"--set", item});
+  if (options.aa) runs.command.emplace_back("--aa");
+  if (!options.variant.empty()) runs.command.insert(runs.command.end(), {"--variant", options.variant});
   if (options.run >= 0) runs.only = options.run;
   StudyOutcome outcome = run_study(study, options.out, runs);
   if (outcome.stopped) {
@@ -67,6 +79,10 @@ void add_study_command(CLI::App& app) {
   command->add_option("--jobs", options->jobs, "Runs side by side, each a process with the config's threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  CLI::Option* aa = command->add_flag(
+      "--aa", options->aa, "Instead an A/A study: one variant twice a seed, to learn what chance alone does");
+  command->add_option("--variant", options->variant, "Of --aa (default: the first comparison's baseline)")
+      ->needs(aa);
   command->add_flag("--list", options->list, "List the runs and their indices, and do nothing");
   command->footer("Example: depthroute study configs/study/quickstart.toml --out runs/quickstart");
   command->callback([options] { run(*options); });
@@ -74,23 +90,24 @@ void add_study_command(CLI::App& app) {
 
 void add_report_command(CLI::App& app) {
   struct ReportOptions {
-    std::string folder, out, format = "html";
+    std::string folder, out, aa, format = "html";
   };
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = app.add_subcommand("report", "The report of a study folder: HTML, JSON or CSV");
+  CLI::App* command = app.add_subcommand("report", "The report of a study folder: HTML, Markdown, JSON or CSV");
   command->add_option("study", options->folder, "The study's folder")->required();
-  command->add_option("--format", options->format, "html, json or csv")
-      ->check(CLI::IsMember({"html", "json", "csv"}))
+  command->add_option("--format", options->format, "html, md, json or csv")
+      ->check(CLI::IsMember({"html", "md", "json", "csv"}))
       ->capture_default_str();
   command->add_option(
       "--out", options->out,
-      "The file to write (default: report.html in the study's folder; json and csv go to standard output)");
+      "The file to write (default: report.html in the study's folder; the others go to standard output)");
+  command->add_option("--aa", options->aa, "The folder of an A/A study, whose spread stands beside each effect");
   command->footer("Example: depthroute report runs/quickstart --format csv --out quickstart.csv");
   command->callback([options] {
-    if (options->format == "html" && options->out.empty()) return write_report(options->folder);
-    evaluate_test_split(options->folder);
-    StudyResults results = read_study(options->folder);
+    if (options->format == "html" && options->out.empty()) return write_report(options->folder, options->aa);
+    StudyResults results = read_results(options->folder, options->aa);
     std::string text = options->format == "html"   ? render_report(results)
+                       : options->format == "md"   ? report_markdown(results)
                        : options->format == "json" ? dump_json(report_json(results), 2) + "\n"
                                                    : report_csv(results);
     if (options->out.empty()) {

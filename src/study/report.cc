@@ -18,15 +18,8 @@ std::string head(const StudyProtocol& protocol) {
 
 std::string header(const StudyResults& results) {
   const StudyProtocol& protocol = results.protocol;
-  const auto plural = [](size_t count, const char* noun) {
-    return format_text("{} {}{}", count, noun, count == 1 ? "" : "s");
-  };
-  const std::string lead = format_text(
-      "{}, {}, {} tokens a run. Every variant of a seed starts from the same tensors and sees the same batches.",
-      plural(protocol.variants.size(), "variant"), plural(protocol.seeds.size(), "seed"),
-      tokens_label(protocol.total_tokens));
   return format_text("<header><p class=\"kicker\">depthroute study</p><h1>{}</h1>{}", escape_html(protocol.name),
-                     paragraph(lead, "lead"));
+                     paragraph(lead_text(protocol), "lead"));
 }
 
 }  // namespace

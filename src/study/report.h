@@ -18,6 +18,9 @@ Json report_json(const StudyResults& results);
 // apply or is not known is empty.
 std::string report_csv(const StudyResults& results);
 
+// A summary in GitHub's Markdown: verdicts, the tables of every milestone, costs, notes and the hash.
+std::string report_markdown(const StudyResults& results);
+
 // A few plain lines for a terminal.
 std::string verdict_text(const StudyResults& results);
 

@@ -37,9 +37,13 @@ struct PairedResult {
   std::vector<SeedDifference> pairs{};
   PairedStatistics statistics{};
   // Both losses after the same seconds of training: the time at which the faster of the two reaches the milestone;
-  // the slower one's loss is interpolated linearly between its validations.
+  // the slower one's loss is interpolated linearly between its validations, and never extrapolated: what lies outside
+  // of them has a reason instead.
   std::vector<SeedDifference> equal_time_pairs{};
   PairedStatistics equal_time{};
+  // Likewise after the same floating-point operations of training, counted from the model.
+  std::vector<SeedDifference> equal_flops_pairs{};
+  PairedStatistics equal_flops{};
 };
 
 enum class Outcome { kBetter, kWorse, kNoDifference, kTooFewPairs, kIncomplete, kNotComparable };
@@ -49,9 +53,12 @@ struct Verdict {
   Outcome outcome = Outcome::kNotComparable;
   // The rule's p-value, alone and corrected for the comparisons of the study; absent where the rule is not applied.
   std::optional<double> p_value{}, corrected_p_value{};
+  // Seeds that would show a true difference like the observed one with kUsualPower, for the observed spread (see
+  // seeds_needed); absent where there is no difference, no spread, or no number of seeds.
+  std::optional<int64_t> seeds_for_observed{};
   std::string headline{};                // "a is better than b"
   std::string figures{};                 // the figures it rests on, in one sentence
-  std::vector<std::string> sentences{};  // equal time, rule, cautions
+  std::vector<std::string> sentences{};  // equal time and FLOPs, rule, cautions
 };
 
 struct VariantCost {
@@ -75,10 +82,22 @@ struct StudyAnalysis {
 
 StudyAnalysis analyse(const StudyResults& results);
 
+// The pairs of one comparison at one milestone (tokens); what has no pair has a reason.
+PairedResult compare_runs(const StudyResults& results, const Comparison& comparison, int64_t milestone);
+
+// Applies the protocol's rule to all comparisons at once (results[i] at the rule's milestone, verdicts[i] its verdict),
+// since a correction needs them all: those that cannot be tested yet count with p = 1, so that finishing them never
+// takes back what is shown. Sets outcome and p-values.
+void decide_verdicts(const std::vector<const PairedResult*>& results, const StudyProtocol& protocol,
+                     std::vector<Verdict>* verdicts);
+// Puts a decided verdict into words: headline, figures and sentences.
+void explain_verdict(const PairedResult& result, const StudyProtocol& protocol, Verdict* decided);
+
 // "better", "no difference shown", ...
 std::string outcome_name(Outcome outcome);
 
-// Numbers as they are read: a true minus sign, an en dash for what is unknown.
+// Numbers as they are read: a true minus sign, an en dash for what is unknown; "4.10 M tokens".
+std::string tokens_text(int64_t tokens);
 std::string signed_number(std::optional<double> value, int decimals = 4);
 std::string fixed_number(std::optional<double> value, int decimals = 4);
 std::string p_value_text(std::optional<double> p);

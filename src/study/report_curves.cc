@@ -137,16 +137,18 @@ DifferenceChart chart_of(const StudyAnalysis& analysis, const Comparison& compar
 }
 
 std::string difference_table(const StudyAnalysis& analysis, const StudyProtocol& protocol) {
-  Table table{
-      "Every pair (equal tokens, and equal training time)",
-      {"variant − baseline", "tokens", "seed", "variant loss", "baseline loss", "difference", "at equal time"}};
+  Table table{"Every pair (equal tokens, equal training time, equal FLOPs)",
+              {"variant − baseline", "tokens", "seed", "variant loss", "baseline loss", "difference",
+               "at equal time", "at equal FLOPs"}};
   for (const PairedResult& result : analysis.comparisons) {
     for (size_t i = 0; i < protocol.seeds.size(); ++i) {
-      const SeedDifference &pair = result.pairs[i], &timed = result.equal_time_pairs[i];
+      const SeedDifference &pair = result.pairs[i], &timed = result.equal_time_pairs[i],
+                           &counted = result.equal_flops_pairs[i];
       table.rows.push_back({result.comparison.variant + " − " + result.comparison.baseline,
                             tokens_label(result.milestone), format_text("{}", pair.seed),
                             fixed_number(pair.variant_loss), fixed_number(pair.baseline_loss),
-                            signed_number(pair.difference()), signed_number(timed.difference())});
+                            signed_number(pair.difference()), signed_number(timed.difference()),
+                            signed_number(counted.difference())});
     }
   }
   return table_html(table);

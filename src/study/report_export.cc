@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "io/format.h"
+#include "io/text.h"
 #include "study/report.h"
 #include "study/report_analysis.h"
 
@@ -23,6 +24,7 @@ Json statistics_json(const PairedStatistics& s) {
           {"ties", s.ties},
           {"mean_difference", optional_json(s.mean)},
           {"standard_deviation", optional_json(s.standard_deviation)},
+          {"largest_difference", optional_json(s.largest)},
           {"t_interval_95", interval_json(s.t_interval)},
           {"bootstrap_interval_95", interval_json(s.bootstrap)},
           {"t_test_p", optional_json(s.t_test)},
@@ -77,7 +79,9 @@ Json comparison_json(const PairedResult& result) {
           {"equal_tokens", statistics_json(result.statistics)},
           {"pairs", pairs_json(result.pairs)},
           {"equal_time", statistics_json(result.equal_time)},
-          {"equal_time_pairs", pairs_json(result.equal_time_pairs)}};
+          {"equal_time_pairs", pairs_json(result.equal_time_pairs)},
+          {"equal_flops", statistics_json(result.equal_flops)},
+          {"equal_flops_pairs", pairs_json(result.equal_flops_pairs)}};
 }
 
 // RFC 4180.
@@ -99,6 +103,7 @@ struct CsvRow {
   std::optional<double> loss{}, standard_deviation{}, perplexity{}, bits_per_byte{}, seconds{}, flops{},
       difference{};
   PairedStatistics statistics{};
+  std::optional<double> equal_time_difference{}, equal_flops_difference{};
 };
 
 std::string csv_line(const CsvRow& r) {
@@ -126,7 +131,9 @@ std::string csv_line(const CsvRow& r) {
                                csv_number(s.sign_test),
                                csv_number(s.sign_flip_test),
                                wins,
-                               csv_number(s.perplexity_ratio)};
+                               csv_number(s.perplexity_ratio),
+                               csv_number(r.equal_time_difference),
+                               csv_number(r.equal_flops_difference)};
   return format_text("{}\n", join_text(cells, ","));
 }
 
@@ -148,15 +155,19 @@ std::string run_rows(const StudyResults& results) {
 std::string comparison_rows(const PairedResult& result) {
   std::string csv;
   const auto& [variant, baseline] = result.comparison;
-  for (const SeedDifference& pair : result.pairs) {
+  for (size_t i = 0; i < result.pairs.size(); ++i) {
+    const SeedDifference& pair = result.pairs[i];
     if (!pair.reason.empty()) continue;
     CsvRow row{"pair", variant, baseline, format_text("{}", pair.seed), result.milestone, 1};
     row.loss = pair.variant_loss, row.difference = pair.difference();
+    row.equal_time_difference = result.equal_time_pairs[i].difference();
+    row.equal_flops_difference = result.equal_flops_pairs[i].difference();
     csv += csv_line(row);
   }
   CsvRow row{"comparison", variant, baseline, "", result.milestone, result.statistics.pairs};
   row.difference = result.statistics.mean, row.standard_deviation = result.statistics.standard_deviation;
   row.statistics = result.statistics;
+  row.equal_time_difference = result.equal_time.mean, row.equal_flops_difference = result.equal_flops.mean;
   return csv + csv_line(row);
 }
 
@@ -185,6 +196,8 @@ Json report_json(const StudyResults& results) {
                            {"outcome", outcome_name(verdict.outcome)},
                            {"rule_p", optional_json(verdict.p_value)},
                            {"rule_corrected_p", optional_json(verdict.corrected_p_value)},
+                           {"seeds_for_observed_difference",
+                            verdict.seeds_for_observed ? Json(*verdict.seeds_for_observed) : Json(nullptr)},
                            {"headline", verdict.headline},
                            {"figures", verdict.figures},
                            {"remarks", verdict.sentences},
@@ -205,6 +218,16 @@ Json report_json(const StudyResults& results) {
   }
   Json& runs = json["runs"] = Json::array();
   for (const RunResult& run : results.runs) runs.push_back(run_json(run, results.protocol));
+  if (results.calibration) {
+    const Calibration& c = *results.calibration;
+    json["calibration"] = json_object({{"study", c.study},
+                                       {"hash", c.hash},
+                                       {"variant", c.variant},
+                                       {"milestone", c.milestone},
+                                       {"standard_deviation", optional_json(c.standard_deviation)},
+                                       {"largest_difference", optional_json(c.largest)},
+                                       {"differences", c.differences}});
+  }
   json["notes"] = analysis.notes;
   json["protocol"] = results.protocol_json;
   return json;
@@ -215,7 +238,8 @@ std::string report_csv(const StudyResults& results) {
   std::string csv =
       "row,milestone,variant,baseline,seed,count,loss,standard_deviation,perplexity,bits_per_byte,seconds,flops,"
       "difference,"
-      "t_interval_low,t_interval_high,t_test_p,sign_test_p,permutation_test_p,wins,perplexity_ratio\n";
+      "t_interval_low,t_interval_high,t_test_p,sign_test_p,permutation_test_p,wins,perplexity_ratio,"
+      "equal_time_difference,equal_flops_difference\n";
   csv += run_rows(results);
   for (const MilestoneSummary& summary : analysis.summaries) {
     CsvRow row{"mean", summary.variant, "", "", summary.milestone, static_cast<int64_t>(summary.losses.size())};
@@ -239,11 +263,7 @@ std::string verdict_text(const StudyResults& results) {
   if (!analysis.notes.empty())
     text += format_text("{} note{}:\n", analysis.notes.size(), analysis.notes.size() == 1 ? "" : "s");
   for (const std::string& note : analysis.notes) text += format_text("  {}\n", note);
-  // Names come from files: none of them may send control sequences to the terminal.
-  for (char& c : text) {
-    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f) c = '?';
-  }
-  return text;
+  return printable(std::move(text));
 }
 
 }  // namespace depthroute

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "io/format.h"
-#include "io/progress.h"
 #include "study/charts.h"
 
 namespace depthroute {
@@ -55,22 +54,6 @@ std::string section_html(std::string_view id, std::string_view heading_text, con
 
 std::string figure_html(const std::string& chart_html, std::string_view caption_text) {
   return format_text("<figure>{}<figcaption>{}</figcaption></figure>\n", chart_html, escape_html(caption_text));
-}
-
-std::string count_text(double value) {
-  return std::isfinite(value) && value > 0 ? format_count(value) : "–";
-}
-
-std::string bytes_text(double value) {
-  if (!(std::isfinite(value) && value >= 0)) return "–";
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  return format_text("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
-}
-
-std::string tokens_label(int64_t tokens) {
-  return format_count(static_cast<double>(tokens));
 }
 
 std::string page_style() {

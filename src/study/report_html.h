@@ -6,15 +6,9 @@
 #include <vector>
 
 #include "study/report_analysis.h"
+#include "study/report_tables.h"
 
 namespace depthroute {
-
-struct Table {
-  std::string caption;
-  std::vector<std::string> header{};
-  std::vector<std::vector<std::string>> rows{};  // plain text
-  size_t text_columns = 1;                       // left-aligned ones, the others are numbers
-};
 
 // A table that scrolls within itself where it is wider than the page.
 std::string table_html(const Table& table);
@@ -24,11 +18,6 @@ std::string list_html(const std::vector<std::string>& texts);
 // A section with a heading and an anchor.
 std::string section_html(std::string_view id, std::string_view heading_text, const std::string& html);
 std::string figure_html(const std::string& chart_html, std::string_view caption_text);
-
-// "119.80 M", "2.31 GiB", an en dash for what is unknown.
-std::string count_text(double value);
-std::string bytes_text(double value);
-std::string tokens_label(int64_t tokens);
 
 // The page's own style sheet, without the charts'.
 std::string page_style();

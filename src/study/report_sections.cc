@@ -53,47 +53,6 @@ const PairedResult& at_decision(const StudyAnalysis& analysis, size_t comparison
   return analysis.comparisons[i];
 }
 
-Table loss_table(const StudyAnalysis& analysis, int64_t milestone, const StudyProtocol& protocol) {
-  Table table{format_text("Validation after {} tokens, over the seeds", tokens_label(milestone)),
-              {"variant", "runs", "mean loss", "sd", "perplexity", "bits per byte"}};
-  for (const std::string& variant : protocol.variants) {
-    const MilestoneSummary& s = analysis.summary(milestone, variant);
-    table.rows.push_back({variant, format_text("{} of {}", s.losses.size(), protocol.seeds.size()),
-                          fixed_number(s.mean_loss), fixed_number(s.standard_deviation),
-                          fixed_number(s.perplexity, 3), fixed_number(s.bits_per_byte)});
-  }
-  return table;
-}
-
-Table paired_table(const StudyAnalysis& analysis, int64_t milestone) {
-  Table table{"Paired differences, variant minus baseline (negative: the variant is better)",
-              {"variant − baseline", "pairs", "mean", "95 % t interval", "sign p", "wins"}};
-  for (const PairedResult& result : analysis.comparisons) {
-    if (result.milestone != milestone) continue;
-    const PairedStatistics& s = result.statistics;
-    table.rows.push_back({result.comparison.variant + " − " + result.comparison.baseline,
-                          format_text("{}", s.pairs), signed_number(s.mean), interval_text(s.t_interval),
-                          p_value_text(s.sign_test), s.pairs ? format_text("{} of {}", s.wins, s.pairs) : "–"});
-  }
-  return table;
-}
-
-Table further_table(const StudyAnalysis& analysis, int64_t milestone) {
-  Table table{"The same pairs by other measures",
-              {"variant − baseline", "sd of differences", "bootstrap 95 %", "t test p", "permutation p",
-               "perplexity ratio", "effect in baseline sd", "at equal time", "its 95 % t interval", "its wins"}};
-  for (const PairedResult& result : analysis.comparisons) {
-    if (result.milestone != milestone) continue;
-    const PairedStatistics &s = result.statistics, &t = result.equal_time;
-    table.rows.push_back({result.comparison.variant + " − " + result.comparison.baseline,
-                          fixed_number(s.standard_deviation), interval_text(s.bootstrap), p_value_text(s.t_test),
-                          p_value_text(s.sign_flip_test), fixed_number(s.perplexity_ratio),
-                          signed_number(s.effect, 2), signed_number(t.mean), interval_text(t.t_interval),
-                          t.pairs ? format_text("{} of {}", t.wins, t.pairs) : "–"});
-  }
-  return table;
-}
-
 std::string test_split(const StudyResults& results) {
   Table means{"Test split, measured once at the end, over the seeds",
               {"variant", "runs", "mean loss", "sd", "perplexity"}};
@@ -114,12 +73,6 @@ std::string test_split(const StudyResults& results) {
   if (runs.rows.empty()) return {};
   return "<h3>Test split</h3>\n" + table_html(means) +
          details_html("Every run on the test split", table_html(runs));
-}
-
-// "119.80 M (× 1.000)": the value and its ratio to the first variant's.
-std::string relative(const std::string& text, double value, double first) {
-  if (text == "–" || !(first > 0) || !std::isfinite(value)) return text;
-  return format_text("{} (× {:.3f})", text, value / first);
 }
 
 std::string tokens_reached(const RunResult& run) {
@@ -164,35 +117,14 @@ std::string milestone_section(const StudyResults& results, const StudyAnalysis& 
     html += table_html(loss_table(analysis, milestone, protocol));
     if (analysis.comparisons.empty()) continue;
     html += table_html(paired_table(analysis, milestone));
-    html += details_html("More statistics, and the comparison at equal training time",
+    html += details_html("More statistics, and the comparison at equal training time and FLOPs",
                          table_html(further_table(analysis, milestone)));
   }
   return html + test_split(results);
 }
 
 std::string cost_section(const StudyAnalysis& analysis) {
-  const VariantCost& first = analysis.costs.front();
-  Table table{format_text("What each variant costs; in brackets relative to {}", first.variant),
-              {"variant", "parameters", "without embedding", "FLOPs per token", "residual path per token",
-               "tokens/s", "peak memory"}};
-  for (const VariantCost& c : analysis.costs) {
-    const auto parameters = static_cast<double>(c.parameters),
-               non_embedding = static_cast<double>(c.non_embedding_parameters);
-    table.rows.push_back(
-        {c.variant, relative(count_text(parameters), parameters, static_cast<double>(first.parameters)),
-         relative(count_text(non_embedding), non_embedding, static_cast<double>(first.non_embedding_parameters)),
-         relative(count_text(c.flops_per_token), c.flops_per_token, first.flops_per_token),
-         relative(bytes_text(c.residual_bytes_per_token), c.residual_bytes_per_token,
-                  first.residual_bytes_per_token),
-         relative(count_text(c.tokens_per_second), c.tokens_per_second, first.tokens_per_second),
-         relative(bytes_text(c.peak_bytes), c.peak_bytes, first.peak_bytes)});
-  }
-  return table_html(table) + paragraph(
-                                 "FLOPs and bytes are counted from the model. Tokens per second are measured: all "
-                                 "tokens of a run by its "
-                                 "training seconds (evaluation not counted), mean over the runs; peak memory is "
-                                 "the largest of the runs.",
-                                 "soft");
+  return table_html(cost_table(analysis)) + paragraph(kCostNote, "soft");
 }
 
 std::string run_section(const StudyResults& results, const StudyAnalysis& analysis) {
@@ -255,7 +187,12 @@ std::string glossary_section() {
        "The losses at the moment when the faster of the two reaches the milestone. The slower one's is "
        "interpolated linearly "
        "between its validations, which puts it slightly too high where they are far apart. A learning rate that "
-       "has not yet decayed by then also counts against it."},
+       "has not yet decayed by then also counts against it. Nothing is extrapolated: where the validations do not "
+       "reach, there is no value, and the report says so."},
+      {"Equal FLOPs",
+       "Likewise, when the one with fewer floating-point operations a token reaches the milestone. They are "
+       "counted "
+       "from the model, so that this does not depend on the machine or on how well a variant is implemented."},
       {"Depth route",
        "How a sublayer mixes the outputs of earlier blocks: one share a source, summing to one. Roles name what "
        "the mixture "

@@ -124,6 +124,54 @@ TEST(ReportJson, EqualTimeTakesTheSlowerRunsLossFromItsCurve) {
   EXPECT_NEAR(pair["baseline_loss"], loss_at("block_attnres", 1, 1000), 1e-12);
 }
 
+TEST(ReportJson, EqualFlopsTakesTheCostlierRunsLossFromItsCurve) {
+  const TestStudy study(1);
+  const StudyResults results = read_study(study.path());
+  const Json report = report_json(results);
+  // block_attnres has spent 1.12e7 FLOPs a token after 1000 steps; rd_attnres has at step 1000 * 1.12 / 1.15 = 973.9.
+  const double step = 1000 * 1.12 / 1.15, share = (step - 950) / 50;
+  const double expected =
+      loss_at("rd_attnres", 1, 950) + share * (loss_at("rd_attnres", 1, 1000) - loss_at("rd_attnres", 1, 950));
+  const Json& entry = comparison_at(report, 0, kTotal);
+  EXPECT_NEAR(entry["equal_flops_pairs"][0]["variant_loss"], expected, 1e-9);
+  EXPECT_NEAR(entry["equal_flops_pairs"][0]["baseline_loss"], loss_at("block_attnres", 1, 1000), 1e-12);
+  EXPECT_NEAR(entry["equal_flops"]["mean_difference"], expected - loss_at("block_attnres", 1, 1000), 1e-9);
+  const std::string csv = report_csv(results);
+  EXPECT_NE(csv.find(format_text(",{}\n", entry["equal_flops"]["mean_difference"].get<double>())),
+            std::string::npos);
+  EXPECT_NE(verdict_text(results).find("At equal training FLOPs the mean difference is"), std::string::npos);
+}
+
+TEST(EqualCost, NothingIsExtrapolatedAndTheReportSaysSo) {
+  const TestStudy study(5);
+  // Seed 1: only the last validation is left, so at the baseline's FLOPs nothing is known. Seed 2: no FLOPs at all.
+  study.edit_metrics("rd_attnres", 1,
+                     [](Json& event) { return event["event"] != "validation" || event["tokens"] == kTotal; });
+  study.edit_metrics("rd_attnres", 2, [](Json& event) {
+    if (event["event"] == "validation") event.erase("flops");
+    return true;
+  });
+  const StudyResults results = read_study(study.path());
+  const PairedResult result = compare_runs(results, {"rd_attnres", "block_attnres"}, kTotal);
+  EXPECT_EQ(result.statistics.pairs, 5);
+  EXPECT_EQ(result.equal_time.pairs, 4);
+  EXPECT_EQ(result.equal_flops.pairs, 3);
+  EXPECT_NE(result.equal_flops_pairs[0].reason.find("nothing is extrapolated"), std::string::npos);
+  EXPECT_NE(result.equal_flops_pairs[1].reason.find("no FLOPs recorded"), std::string::npos);
+  const std::string text = verdict_text(results);
+  EXPECT_NE(text.find("1 of 5 pairs have no value there"), std::string::npos) << text;
+  EXPECT_NE(text.find("2 of 5 pairs have no value there"), std::string::npos) << text;
+  for (int64_t seed = 1; seed <= 5; ++seed) {
+    study.edit_metrics("rd_attnres", seed, [](Json& event) {
+      if (event["event"] == "validation") event["flops"] = nullptr;
+      return true;
+    });
+  }
+  EXPECT_NE(verdict_text(read_study(study.path())).find("At equal training FLOPs nothing can be compared"),
+            std::string::npos);
+  expect_sound_page(render_report(read_study(study.path())));
+}
+
 TEST(Verdict, FollowsTheRuleOfTheProtocol) {
   const TestStudy study(5);
   set_differences(study, {-0.03, -0.02, -0.04, -0.03, -0.02});
@@ -277,6 +325,54 @@ TEST(RenderReport, EscapesEveryNameFromTheFiles) {
   expect_sound_page(html);
   EXPECT_EQ(html.find("<img"), std::string::npos);
   EXPECT_NE(html.find("&lt;img src=x onerror=&#39;a&amp;b&quot;&#39;&gt;"), std::string::npos);
+}
+
+TEST(ReportMarkdown, HasWhatTheAnalysisHasAndIsDeterministic) {
+  const TestStudy study(5);
+  const StudyResults results = read_study(study.path());
+  const std::string text = report_markdown(results);
+  EXPECT_EQ(text, report_markdown(read_study(study.path())));
+  const StudyAnalysis analysis = analyse(results);
+  for (const Verdict& verdict : analysis.verdicts) {
+    for (const std::string& part : {verdict.headline, verdict.figures}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part;
+    }
+    for (const std::string& sentence : verdict.sentences)
+      EXPECT_NE(text.find(sentence), std::string::npos) << sentence;
+  }
+  for (const std::string& part : {fixed_number(analysis.summary(kTotal, "rd_attnres").mean_loss),
+                                  signed_number(analysis.comparisons[0].statistics.mean), results.hash}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  }
+  EXPECT_NE(text.find("nothing is missing"), std::string::npos);
+  fs::remove_all(study.run("rd_attnres", 3));
+  EXPECT_NE(report_markdown(read_study(study.path())).find("\n- rd_attnres, seed 3: not started"),
+            std::string::npos);
+}
+
+TEST(ReportMarkdown, NoNameLeavesItsCell) {
+  const TestStudy study(2);
+  study.edit_protocol([](Json& p) {
+    p["name"] = "a|b\n# c", p["variants"][0] = "x|<b>`y`", p["comparisons"][1]["baseline"] = "x|<b>`y`";
+  });
+  const std::string text = report_markdown(read_study(study.path()));
+  EXPECT_EQ(text.find("# a\\|b # c\n"), 0u) << text.substr(0, 40);
+  EXPECT_EQ(text.find("<b>"), std::string::npos);
+  // Every line of a table has the bars of its header.
+  std::istringstream lines(text);
+  std::string line;
+  std::ptrdiff_t bars = 0;
+  while (std::getline(lines, line)) {
+    if (!line.starts_with("|")) {
+      bars = 0;
+      continue;
+    }
+    const auto here = std::ranges::count(line, '|') - static_cast<std::ptrdiff_t>(occurrences(line, "\\|"));
+    if (bars != 0) {
+      EXPECT_EQ(here, bars) << line;
+    }
+    bars = here;
+  }
 }
 
 TEST(VerdictText, SendsNoControlSequencesToTheTerminal) {

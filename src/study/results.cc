@@ -95,33 +95,6 @@ DecisionRule read_decision(const Json& json, const StudyProtocol& protocol, cons
   return rule;
 }
 
-StudyProtocol read_protocol(const Json& json, const std::string& where) {
-  StudyProtocol protocol;
-  protocol.name = json_get<std::string>(json, "name", where);
-  protocol.variants = json_get<std::vector<std::string>>(json, "variants", where);
-  protocol.seeds = counts(json, "seeds", where);
-  protocol.total_tokens = count(json, "total_tokens", where);
-  protocol.milestones = counts(json, "milestones", where);
-  check_list(protocol.variants, kMaxVariants, "variants", where);
-  check_list(protocol.seeds, kMaxSeeds, "seeds", where);
-  check_list(protocol.milestones, kMaxMilestones, "milestones", where);
-  if (!std::ranges::is_sorted(protocol.milestones)) fail_input("{}: the milestones are not ascending", where);
-  for (const std::string& variant : protocol.variants) {
-    // A variant's name is part of a folder's name: it must not lead out of the study.
-    if (variant.empty() || variant.find_first_of(std::string("/\\\0", 3)) != std::string::npos) {
-      fail_input("{}: variant '{}' cannot name a run folder", where, variant);
-    }
-  }
-  const Json comparisons = json_get<Json>(json, "comparisons", where);
-  if (!comparisons.is_array()) fail_input("{}: key 'comparisons' is not a list", where);
-  for (const Json& item : comparisons) {
-    protocol.comparisons.push_back(
-        {json_get<std::string>(item, "variant", where), json_get<std::string>(item, "baseline", where)});
-  }
-  protocol.decision = read_decision(json_get<Json>(json, "decision", where), protocol, where + ": decision");
-  return protocol;
-}
-
 void read_description(const fs::path& path, RunResult& run) {
   const Json json = read_json(path);
   const std::string where = path.string();
@@ -302,6 +275,49 @@ RunResult read_run(const fs::path& folder, const std::string& variant, int64_t s
 }
 
 }  // namespace
+
+bool StudyProtocol::has_variant(const std::string& name_of_variant) const {
+  return std::ranges::find(variants, name_of_variant) != variants.end();
+}
+
+double StudyProtocol::strictest_level() const {
+  const bool divided = decision.holm && !comparisons.empty();
+  return divided ? decision.level / static_cast<double>(comparisons.size()) : decision.level;
+}
+
+StudyProtocol read_protocol(const Json& json, const std::string& where) {
+  StudyProtocol protocol;
+  protocol.name = json_get<std::string>(json, "name", where);
+  protocol.variants = json_get<std::vector<std::string>>(json, "variants", where);
+  protocol.seeds = counts(json, "seeds", where);
+  protocol.total_tokens = count(json, "total_tokens", where);
+  protocol.milestones = counts(json, "milestones", where);
+  check_list(protocol.variants, kMaxVariants, "variants", where);
+  check_list(protocol.seeds, kMaxSeeds, "seeds", where);
+  check_list(protocol.milestones, kMaxMilestones, "milestones", where);
+  if (!std::ranges::is_sorted(protocol.milestones)) fail_input("{}: the milestones are not ascending", where);
+  for (const std::string& variant : protocol.variants) {
+    // A variant's name is part of a folder's name: it must not lead out of the study.
+    if (variant.empty() || variant.find_first_of(std::string("/\\\0", 3)) != std::string::npos) {
+      fail_input("{}: variant '{}' cannot name a run folder", where, variant);
+    }
+  }
+  const Json comparisons = json_get<Json>(json, "comparisons", where);
+  if (!comparisons.is_array()) fail_input("{}: key 'comparisons' is not a list", where);
+  for (const Json& item : comparisons) {
+    protocol.comparisons.push_back(
+        {json_get<std::string>(item, "variant", where), json_get<std::string>(item, "baseline", where)});
+  }
+  protocol.decision = read_decision(json_get<Json>(json, "decision", where), protocol, where + ": decision");
+  if (!json.contains("calibration")) return protocol;
+  protocol.calibration =
+      json_get<std::string>(json_get<Json>(json, "calibration", where), "variant", where + ": calibration");
+  if (protocol.calibration.empty() || protocol.comparisons.size() != 1 ||
+      protocol.comparisons[0].baseline != protocol.calibration) {
+    fail_input("{}: an A/A study compares one variant with itself alone", where);
+  }
+  return protocol;
+}
 
 const RunResult* StudyResults::find(const std::string& variant, int64_t seed) const {
   for (const RunResult& run : runs) {

@@ -45,6 +45,11 @@ struct StudyProtocol {
   std::vector<int64_t> milestones;  // tokens, ascending
   std::vector<Comparison> comparisons;
   DecisionRule decision;
+  std::string calibration;  // an A/A study's variant, see calibration.h; empty in an ordinary study
+
+  bool has_variant(const std::string& name_of_variant) const;
+  // What the least p-value of the study has to stay below: with Holm's correction the level by the comparisons.
+  double strictest_level() const;
 };
 
 struct TrainPoint {
@@ -116,14 +121,27 @@ struct RunResult {
   }
 };
 
+// How much pairs of one variant with itself differ (study/calibration.h), in nats a token.
+struct Calibration {
+  std::string study, hash, variant;
+  int64_t milestone = 0;  // tokens
+  std::vector<double> differences{};
+  std::optional<double> standard_deviation{}, largest{};  // of the differences, and of their sizes
+};
+
 struct StudyResults {
   std::string hash;
   StudyProtocol protocol;
   Json protocol_json;           // as in the file, with keys unknown here
   std::vector<RunResult> runs;  // variants in the protocol's order, seeds within
+  // Of an A/A study to put beside the effects; read_study leaves it absent.
+  std::optional<Calibration> calibration;
 
   const RunResult* find(const std::string& variant, int64_t seed) const;
 };
+
+// The protocol of a study.json or of a study config. InputError, naming `where`, where it is not sound.
+StudyProtocol read_protocol(const Json& json, const std::string& where);
 
 StudyResults read_study(const std::filesystem::path& folder);
 

@@ -184,7 +184,8 @@ std::optional<double> standard_deviation(std::span<const double> values) {
   return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
-PairedStatistics paired_statistics(std::span<const double> values, std::span<const double> baseline) {
+PairedStatistics paired_statistics(std::span<const double> values, std::span<const double> baseline,
+                                   int resamples) {
   if (values.size() != baseline.size()) {
     fail_input("paired statistics: {} values but {} of the baseline", values.size(), baseline.size());
   }
@@ -194,6 +195,7 @@ PairedStatistics paired_statistics(std::span<const double> values, std::span<con
   for (double difference : differences) {
     if (!std::isfinite(difference)) fail_input("paired statistics: a loss is not finite");
     ++(difference < 0 ? result.wins : difference > 0 ? result.losses : result.ties);
+    result.largest = std::max(result.largest.value_or(0), std::abs(difference));
   }
   result.pairs = static_cast<int64_t>(differences.size());
   if (differences.empty()) return result;
@@ -209,7 +211,7 @@ PairedStatistics paired_statistics(std::span<const double> values, std::span<con
   const double error = *result.standard_deviation / std::sqrt(n);
   const double half = student_t_quantile(0.975, n - 1) * error;
   result.t_interval = Interval{center - half, center + half};
-  result.bootstrap = bootstrap_interval(differences, 1);
+  result.bootstrap = bootstrap_interval(differences, 1, resamples);
   // Without any spread t is 0/0 (identical runs: no evidence at all) or infinite.
   result.t_test = error > 0 ? student_t_two_sided(center / error, n - 1) : (center == 0 ? 1.0 : 0.0);
   const double baseline_spread = *standard_deviation(baseline);

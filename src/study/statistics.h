@@ -55,6 +55,7 @@ struct PairedStatistics {
   int64_t pairs = 0, wins = 0, losses = 0, ties = 0;
   std::optional<double> mean;                // nats a token
   std::optional<double> standard_deviation;  // of the differences
+  std::optional<double> largest;             // size of the largest difference
   std::optional<Interval> t_interval;        // 95 %
   std::optional<Interval> bootstrap;         // 95 %
   std::optional<double> t_test;              // two-sided p-values
@@ -64,7 +65,9 @@ struct PairedStatistics {
   std::optional<double> effect;            // mean / standard deviation of the baseline over its seeds
 };
 
-// values[i] and baseline[i] are one pair's losses. InputError where the lengths differ or a loss is not finite.
-PairedStatistics paired_statistics(std::span<const double> values, std::span<const double> baseline);
+// values[i] and baseline[i] are one pair's losses; `resamples` are those of the bootstrap. InputError where the lengths
+// differ or a loss is not finite.
+PairedStatistics paired_statistics(std::span<const double> values, std::span<const double> baseline,
+                                   int resamples = 10000);
 
 }  // namespace depthroute

@@ -4,8 +4,10 @@
 
 #include "io/file.h"
 #include "io/test_folder.h"
+#include "study/calibration.h"
 #include "study/diagnostics.h"
 #include "study/plan.h"
+#include "study/report.h"
 #include "study/study_config.h"
 #include "study/study_runner.h"
 #include "train/test_data.h"
@@ -97,6 +99,54 @@ TEST(Study, RunsInPairsOnceAndRefusesAChange) {
   evaluate_test_split(folder / "a");
   Json test = read_json(folder / "a" / "runs" / "rd_attnres-seed1" / "test.json");
   EXPECT_GT(test["loss"].get<double>(), 0);
+}
+
+TEST(CalibrationStudy, TrainsOneVariantTwiceFromTheSameTensors) {
+  TestFolder folder;
+  make_test_data(folder / "data");
+  const StudyConfig study = read(folder / "data");
+  const StudyConfig twice = calibration_study(study);
+  std::vector<std::string> names;
+  for (const StudyRun& run : twice.runs) {
+    names.push_back(run.name());
+    EXPECT_EQ(run.index, std::ssize(names) - 1);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"block_attnres-seed1", "block_attnres-again-seed1",
+                                             "block_attnres-seed2", "block_attnres-again-seed2"}));
+  EXPECT_NE(twice.hash, study.hash);
+  EXPECT_EQ(twice.hash, calibration_study(study, "block_attnres").hash);
+  EXPECT_NE(twice.hash, calibration_study(study, "rd_attnres").hash);
+  EXPECT_NE(message_of<InputError>([&] { calibration_study(study, "standard"); }).find("'standard'"),
+            std::string::npos);
+
+  // One of the two runs of a seed is the study's own, bit for bit; the other begins alike and sees other batches.
+  run_study(study, folder / "study", {});
+  EXPECT_EQ(run_study(twice, folder / "aa", {}).trained, 4);
+  const auto validations = [&](const std::string& run) {
+    std::vector<double> losses;
+    for (const Json& event : read_json_lines(folder / run / "metrics.jsonl")) {
+      if (event["event"] == "validation") losses.push_back(event["loss"].get<double>());
+    }
+    return losses;
+  };
+  for (const std::string seed : {"1", "2"}) {
+    const std::vector<double> first = validations("aa/runs/block_attnres-seed" + seed),
+                              second = validations("aa/runs/block_attnres-again-seed" + seed);
+    EXPECT_EQ(first, validations("study/runs/block_attnres-seed" + seed));
+    EXPECT_NE(first, second);
+    EXPECT_EQ(first.size(), second.size());
+  }
+  for (const StudyRun& run : twice.runs) {
+    EXPECT_EQ(run.config.seed, run.index < 2 ? 1u : 2u);
+    EXPECT_EQ(run.config.order_seed(), run.index % 2 == 0 ? run.config.seed : run.config.seed + 2);
+  }
+  EXPECT_THROW(run_study(twice, folder / "study", {}), InputError) << "another study's folder";
+
+  StudyResults results = read_study(folder / "study");
+  results.calibration = read_calibration(folder / "aa", results);
+  EXPECT_EQ(results.calibration->differences.size(), 2u);
+  EXPECT_NE(verdict_text(results).find("differ only in the order of the data"), std::string::npos);
+  EXPECT_NE(verdict_text(read_study(folder / "aa")).find("these differences mean nothing"), std::string::npos);
 }
 
 TEST(Diagnostics, OfUniformAndOfSeparateRoutes) {

@@ -142,6 +142,9 @@ TrainConfig read_train_config(Config table, int64_t context) {
 RunConfig read_run_config(Config& config) {
   RunConfig run;
   run.seed = static_cast<uint64_t>(config.integer_between("seed", 1, 0, INT64_MAX));
+  if (config.has("data_order_seed")) {
+    run.data_order_seed = static_cast<uint64_t>(config.integer_between("data_order_seed", 0, 0, INT64_MAX));
+  }
   run.model = read_model_config(config);
   Config data = config.table("data");
   run.data_folder = data.string("folder");
@@ -176,6 +179,7 @@ Json run_config_to_json(const RunConfig& config) {
                  {"log_interval", train.log_interval},
                  {"threads", train.threads}}}};
   // Only where they are given, so that the hashes of runs without them stay what they are.
+  if (config.order_seed() != config.seed) json["data_order_seed"] = config.order_seed();
   if (train.activation_checkpointing) json["train"]["activation_checkpointing"] = true;
   if (!train.initial_weights.empty()) {
     json["train"]["initial_checkpoint"] = train.initial_checkpoint.string();

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,9 +49,12 @@ struct RunConfig {
   TrainConfig train;
   std::filesystem::path data_folder;
   uint64_t seed = 1;
+  std::optional<uint64_t> data_order_seed{};  // of the data order alone; absent: seed
+
+  uint64_t order_seed() const { return data_order_seed.value_or(seed); }
 };
 
-// Reads the tables [model], [residual], [data] and [train] and the key `seed`. A study's file has the same tables.
+// Reads the tables [model], [residual], [data] and [train] and the keys `seed` and `data_order_seed`. A study's file has the same tables.
 RunConfig read_run_config(Config& config);
 // [model] and [residual]. A variant given here wins over residual.variant (the variants of a study).
 ModelConfig read_model_config(Config& config, const std::string& variant = "");

@@ -180,5 +180,31 @@ TEST(RunConfig, HashIgnoresWhatDoesNotShapeTheResult) {
   EXPECT_NE(config_hash(a), config_hash(c));
 }
 
+TEST(RunConfig, DataOrderHasASeedOfItsOwnOnlyWhereItDiffers) {
+  const auto canonical = [](const std::string& overrides) {
+    Config config =
+        Config::parse(R"(
+seed = 3
+model.preset = "tiny"
+data.folder = "x"
+[train]
+tokens = 1024
+batch_windows = 4
+learning_rate = 1e-3
+threads = 1
+)",
+                      "run.toml", overrides.empty() ? std::vector<std::string>{} : std::vector{overrides});
+    RunConfig run = read_run_config(config);
+    EXPECT_EQ(run.seed, 3u);
+    return std::pair{run.order_seed(), run_config_to_json(run)};
+  };
+  EXPECT_EQ(canonical("").first, 3u);
+  EXPECT_EQ(canonical("data_order_seed=7").first, 7u);
+  // Hashes of runs that were there before the key are what they were.
+  EXPECT_FALSE(canonical("").second.contains("data_order_seed"));
+  EXPECT_EQ(config_hash(canonical("").second), config_hash(canonical("data_order_seed=3").second));
+  EXPECT_NE(config_hash(canonical("").second), config_hash(canonical("data_order_seed=7").second));
+}
+
 }  // namespace
 }  // namespace depthroute

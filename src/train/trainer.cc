@@ -86,7 +86,7 @@ Trainer::Trainer(const RunConfig& config, const fs::path& folder, const Training
       options_(options),
       training_(open_split(config, Split::kTrain)),
       validation_(open_split(config, Split::kValidation)),
-      batches_(training_, config.seed, config.model.context, config.train.batch_windows),
+      batches_(training_, config.order_seed(), config.model.context, config.train.batch_windows),
       folder_(made_folder(folder)),
       lock_(folder_),
       metrics_(folder_ / "metrics.jsonl"),
@@ -336,7 +336,7 @@ TrainingOutcome Trainer::end(const char* reason, TrainingOutcome outcome) {
 
 void check_training_data(const RunConfig& config) {
   open_split(config, Split::kValidation);
-  TrainingBatches(open_split(config, Split::kTrain), config.seed, config.model.context, config.train.batch_windows);
+  TrainingBatches(open_split(config, Split::kTrain), config.order_seed(), config.model.context, config.train.batch_windows);
 }
 
 TrainingOutcome run_training(const RunConfig& config, const fs::path& folder, const TrainingOptions& options) {

@@ -31,6 +31,11 @@ expect 2 'missing.toml' train missing.toml --out x
 expect 2 'data' train data --out x
 expect 2 'enormous' plan --preset enormous
 expect 2 'preset' plan
+expect 2 '--aa' study run.toml --out x --variant standard
+expect 2 'no study' plan run.toml --standard-deviation 0.1
+expect 2 '--preset' plan --preset tiny --standard-deviation 0.1
+expect 2 'standard-deviation' plan run.toml --standard-deviation -1
+expect 2 'power' plan run.toml --standard-deviation 1 --power 2
 expect 2 'key=value' train run.toml --out x --set nothing
 expect 2 'output folder' prepare corpus.txt --out ''
 
@@ -179,6 +184,8 @@ study 'seeds' x --set 'seeds=[1,1]'
 study 'milestone' x --set decision.milestone=7
 study '--run' x --run soon
 study '--run 1' x --run 1
+study 'no comparisons' x --aa
+study "'mhar'" x --aa --variant mhar
 # What never began is not frozen: after the mistake is put right, the same folder serves.
 study 'vocabulary' study --set model.vocabulary=301
 works study study.toml --out study
@@ -191,5 +198,7 @@ sed -i 's/"seeds": \[/"seeds": [9,/' study3/study.json
 expect 2 'study3' report study3
 expect 2 'study.json' report data
 expect 2 'yaml' report study --format yaml
+expect 2 'not an A/A study' report study --aa study
+expect 2 'nowhere' report study --aa nowhere
 expect 1 'run.toml' report study --out run.toml/report.html
 finish

@@ -146,6 +146,20 @@ exec 9>&-
 study failed
 [ "$(losses one)" = "$(losses failed)" ] || fail "a study with a run made up for has other losses"
 
+# An A/A study: one variant twice, and its spread beside the effects.
+study aa --aa --jobs 2
+[ "$(ls aa/runs | tr '\n' ' ')" = "block_attnres-again-seed1 block_attnres-again-seed2 block_attnres-seed1 block_attnres-seed2 " ] || fail "A/A runs: $(ls aa/runs)"
+grep -q 'these differences mean nothing' out || fail "an A/A study does not say what it is"
+for seed in 1 2; do
+  cmp -s <(losses one | grep "^block_attnres-seed$seed ") <(names=block_attnres-seed$seed losses aa) || fail "an A/A run is not the study's own"
+done
+"$program" report one --aa aa >out 2>err || fail "report --aa: $(tail -n 1 err)"
+grep -q 'Chance alone' out && grep -q 'Chance alone' one/report.html || fail "report --aa does not say what chance does"
+json report one --aa aa --format json
+has calibration 'report --aa'
+study aa-standard --aa --variant standard --list
+grep -q 'standard-again-seed2' out || fail "study --aa --variant"
+
 # Reports.
 json report one --format json
 for key in format study hash comparisons runs protocol; do has $key report; done
@@ -156,6 +170,9 @@ cmp -s json report.json || fail "report --out and standard output differ"
 head -n 1 csv | grep -q '^row,' || fail "the CSV does not begin with its header: $(head -n 1 csv)"
 for row in run mean pair comparison; do grep -q "^$row," csv || fail "no row '$row' in the CSV"; done
 grep -q '"' csv || [ "$(awk -F, '{ print NF }' csv | sort -u | wc -l)" = 1 ] || fail "the CSV's rows differ in length"
+"$program" report one --format md >md 2>err || fail "report --format md"
+grep -q '^## Verdict' md && grep -q '^| rd_attnres' md || fail "the Markdown has no verdict or no table: $(head -n 5 md)"
+"$program" report one --format md | cmp -s md - || fail "two Markdown reports differ"
 cp -r one scratched
 : > scratched/runs/standard-seed1/test.json
 truncate -s 50 scratched/runs/standard-seed2/run.json
@@ -173,5 +190,9 @@ loss() { sed -nE 's/.*"loss": ?([^,}]*).*/\1/p' "$1"; }
 awk -v a="$(loss json)" -v b="$(loss one/runs/rd_attnres-seed1/test.json)" 'BEGIN { exit !(a > 0 && b > 0 && (a - b) ^ 2 < 1e-12) }' ||
   fail "evaluate and the study differ: $(loss json)"
 json plan study.toml --json
+json plan study.toml --power-from one --difference 0.01 --json
+for key in power seeds measured_pairs; do has $key 'plan --power-from'; done
+"$program" plan study.toml --standard-deviation 0.03 --set decision.minimal_difference=0.03 >out 2>err || fail "plan --standard-deviation"
+grep -q 'rd_attnres against block_attnres: 10 seeds' out || fail "plan does not say how many seeds: $(tail -n 4 out)"
 json data stats data --json
 finish
