@@ -336,7 +336,8 @@ TrainingOutcome Trainer::end(const char* reason, TrainingOutcome outcome) {
 
 void check_training_data(const RunConfig& config) {
   open_split(config, Split::kValidation);
-  TrainingBatches(open_split(config, Split::kTrain), config.order_seed(), config.model.context, config.train.batch_windows);
+  TrainingBatches(open_split(config, Split::kTrain), config.order_seed(), config.model.context,
+                  config.train.batch_windows);
 }
 
 TrainingOutcome run_training(const RunConfig& config, const fs::path& folder, const TrainingOptions& options) {
