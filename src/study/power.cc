@@ -28,7 +28,7 @@ double deviation_density(double s, double degrees) {
 
 template <typename Function>
 double simpson(const Function& f, double low, double high) {
-  constexpr int kPanels = 400;  // even
+  constexpr int kPanels = 1000;  // even; an error of about 1e-10 with few degrees of freedom, less with many
   const double step = (high - low) / kPanels;
   double sum = f(low) + f(high);
   for (int i = 1; i < kPanels; ++i) sum += (i % 2 ? 4 : 2) * f(low + i * step);

@@ -28,7 +28,7 @@ TEST(Power, EqualsStatsmodels) {
         Case{0.001, 0.03, 7, 0.05, 0.050646403360599945}, Case{0.03, 0.03, 5, 0.0125, 0.15317943470907425},
         Case{0.00009, 0.03, 3000, 0.05, 0.05309667015766929},
         Case{0.00009, 0.03, 1000000, 0.05, 0.8508380990858601}, Case{0, 0.03, 5, 0.05, 0.05},
-        Case{1, 0.01, 5, 0.05, 1}}) {
+        Case{1, 0.01, 5, 0.05, 1}, Case{1, 0.01, 3, 0.05, 1}}) {
     EXPECT_NEAR(paired_t_power(c.difference, c.deviation, c.pairs, c.level), c.power, 1e-9)
         << c.difference << " " << c.pairs << " " << c.level;
   }
