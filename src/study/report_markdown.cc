@@ -7,22 +7,27 @@ namespace depthroute {
 namespace {
 
 // Names come from files: none of them may end a cell, begin markup or add a line.
-std::string escape_markdown(const std::string& text) {
-  constexpr std::string_view kMarks = "\\`*[]<>|&~", kAtStart = "#+-=";
+std::string escape_cell(const std::string& text) {
+  constexpr std::string_view kMarks = "\\`*[]<>|&~";
   std::string escaped;
   for (const char c : text) {
     const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    const bool start = escaped.empty() && kAtStart.find(c) != std::string_view::npos;
-    if (start || kMarks.find(c) != std::string_view::npos) escaped += '\\';
+    if (kMarks.find(c) != std::string_view::npos) escaped += '\\';
     escaped += control ? ' ' : c;
   }
   return escaped;
 }
 
+// At the start of a line a few more characters are markup.
+std::string escape_markdown(const std::string& text) {
+  const bool mark = !text.empty() && std::string_view("#+-=").find(text[0]) != std::string_view::npos;
+  return (mark ? "\\" : "") + escape_cell(text);
+}
+
 std::string table_markdown(const Table& table) {
   const auto line = [](const std::vector<std::string>& cells) {
     std::string text = "|";
-    for (const std::string& cell : cells) text += format_text(" {} |", escape_markdown(cell));
+    for (const std::string& cell : cells) text += format_text(" {} |", escape_cell(cell));
     return text + "\n";
   };
   std::string text = format_text("{}:\n\n", escape_markdown(table.caption)) + line(table.header) + "|";
