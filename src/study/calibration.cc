@@ -129,7 +129,10 @@ std::string calibration_sentence(const Calibration& calibration, const PairedRes
   }
   if (s.standard_deviation)
     text += format_text("; the pairs here have a standard deviation of {}", fixed_number(s.standard_deviation));
-  return text + ".";
+  // Without this the sentence would read as a test, which it is not: the order of the data is most of what such runs
+  // differ by, and cancels in a pair.
+  return text +
+         ". Pairs here share the order of the data, which cancels in them: this is a bound on chance, and no test.";
 }
 
 }  // namespace depthroute

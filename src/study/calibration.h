@@ -1,6 +1,7 @@
 // The A/A study: what pairs differ by where there is nothing to find. One variant is trained twice a seed, from the same
 // tensors on the same windows in two orders; any difference is chance, and a verdict on it would be a false alarm. The two
-// runs of an ordinary pair see one order, so chance should move them apart no further than these.
+// runs of an ordinary pair see one order, which cancels in their difference: what these differ by is a bound on chance, far
+// above it where the order matters much, and not the spread to test an effect against.
 #pragma once
 #include <filesystem>
 #include <string>
