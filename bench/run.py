@@ -27,12 +27,11 @@ def table(header, rows):
 
 
 def straight_line(points):
-    """Least squares; the largest deviation relative to the value."""
+    """Least squares; the largest deviation, relative to the last value."""
     n = len(points)
     mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
-    largest = points[-1]
-    return slope, max(abs(mean_y + slope * (x - mean_x) - y) for x, y in points) / largest[1]
+    return max(abs(mean_y + slope * (x - mean_x) - y) for x, y in points) / points[-1][1]
 
 
 def depth_read_section(rounds, threads):
@@ -40,7 +39,7 @@ def depth_read_section(rounds, threads):
                 str(rounds), "--threads", str(threads), "--json"])
     by = {(item["sources"], item["routes"]): item for item in read["results"]}
     nine = by[9, 2]
-    slope, deviation = straight_line([(k, item["forward_seconds"]["median"]) for (k, r), item in sorted(by.items()) if r == 2])
+    deviation = straight_line([(k, item["forward_seconds"]["median"]) for (k, r), item in sorted(by.items()) if r == 2])
     text = [f"""## Depth read
 
 ```
@@ -93,8 +92,8 @@ build/depthroute bench step --preset s --variants {" ".join(variants)} --rounds 
 ```
 
 {bench["machine"]}; {threads} threads, float32, preset S, 1 x {bench["tokens_a_step"]} tokens: forward, backward, clipping, AdamW. The limit is the time of the step's
-matrix products at the speed measured for each of their shapes in the same run. Medians over {rounds} rounds, in each of which every variant is
-built and timed.
+matrix products at the speed measured for each of their shapes in the same run. Medians over {rounds} rounds, in each of which every
+variant has its turn.
 """,
                       table(["variant", "tokens/s over standard's", "standard's limit over its time", "peak GB", "residual bytes/token", "parameters"],
                             rows),

@@ -1,4 +1,4 @@
-// The depth read and the dense mix as PyTorch operators, for Python and for programs that load this library:
+// The depth read as a PyTorch operator and the depth memory as a class, for Python and for programs that load this library:
 //
 //   torch.ops.load_library("build/libdepthroute_operators.so")
 //   torch.ops.depthroute.depth_read(sources, queries, key_norm_weight, output_norm_weight=None, heads=1, eps=1e-6)
@@ -9,7 +9,7 @@
 // depth_read is made of two functional operators without autograd of their own, so that torch.compile and
 // torch.export trace through it; each read then returns fresh gradients of its sources. DepthMemory, for eager mode,
 // lets all reads of a pass add them into one accumulator a source, which is faster the more reads there are.
-// On other devices than the CPU both are the definition in ATen operations.
+// On other devices than the CPU depth_read is the definition in ATen operations; DepthMemory is for the CPU.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -25,7 +25,6 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
-using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
 at::Tensor or_undefined(const OptionalTensor& tensor) {
@@ -42,19 +41,14 @@ std::vector<at::Tensor> dense(at::TensorList tensors) {
 // [R, N, K, H], the sources' reciprocal norms [K, N, H], and those of the mixtures [R, N] (no element without output norm).
 constexpr int64_t kSaved = 4;
 
-at::TensorOptions arithmetic_options(const at::Tensor& tensor) {
-  return tensor.options().dtype(depth_read_arithmetic(tensor.scalar_type()));
-}
-
 DepthReadTensors arguments_of(at::TensorList sources, at::TensorList queries, const at::Tensor& key_norm_weight,
                               const OptionalTensor& output_norm_weight, const at::Tensor& reciprocal_norms) {
   DepthReadTensors read;
   read.sources = dense(sources);
   read.reciprocal_norms = reciprocal_norms.unbind(0);
-  auto parameter = [](const at::Tensor& tensor) { return tensor.to(arithmetic_options(tensor)).contiguous(); };
-  for (const at::Tensor& query : queries) read.queries.push_back(parameter(query));
-  read.key_weight = parameter(key_norm_weight);
-  if (output_norm_weight) read.output_weight = parameter(*output_norm_weight);
+  for (const at::Tensor& query : queries) read.queries.push_back(arithmetic_parameter(query));
+  read.key_weight = arithmetic_parameter(key_norm_weight);
+  if (output_norm_weight) read.output_weight = arithmetic_parameter(*output_norm_weight);
   return read;
 }
 
@@ -207,12 +201,10 @@ TORCH_LIBRARY(depthroute, library) {
       depth_read_operator);
   library.def(
       "_depth_read_forward(Tensor[] sources, Tensor[] queries, Tensor key_norm_weight, Tensor? output_norm_weight, "
-      "int "
-      "heads, float eps) -> Tensor[]");
+      "int heads, float eps) -> Tensor[]");
   library.def(
       "_depth_read_backward(Tensor[] mixture_gradients, Tensor[] sources, Tensor[] queries, Tensor "
-      "key_norm_weight, "
-      "Tensor? output_norm_weight, Tensor[] saved, int heads) -> Tensor[]");
+      "key_norm_weight, Tensor? output_norm_weight, Tensor[] saved, int heads) -> Tensor[]");
   library.class_<OperatorMemory>("DepthMemory")
       .def(torch::init<int64_t, double>())
       .def("append", &OperatorMemory::append)

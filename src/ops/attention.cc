@@ -9,6 +9,7 @@
 #include "io/error.h"
 #include "io/format.h"
 #include "ops/attention_kernel.h"
+#include "ops/tensor_data.h"
 
 namespace depthroute {
 namespace {
@@ -16,11 +17,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-template <typename T>
-T* data(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
-}
 
 // query, key, value, output, log_sum; for the backward pass also the output's gradient and the three to be made.
 template <typename T>

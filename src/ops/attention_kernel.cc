@@ -81,13 +81,13 @@ HWY_INLINE void clear(T* values, int64_t count) {
 
 // Rows [rows, width] of an array, `stride` apart, in panels; what is beyond the width becomes zero.
 template <typename T>
-HWY_INLINE void pack(const T* from, int64_t stride, int64_t rows, int64_t width, T factor, T* HWY_RESTRICT panels) {
+HWY_INLINE void pack(const T* from, int64_t stride, int64_t rows, int64_t width, T* HWY_RESTRICT panels) {
   const int64_t panel = panel_width<T>();
   for (int64_t j = 0; j < width; j += panel) {
     const int64_t count = HWY_MIN(panel, width - j);
     for (int64_t i = 0; i < rows; ++i, panels += panel) {
       const T* row = from + i * stride + j;
-      for (int64_t c = 0; c < count; ++c) panels[c] = row[c] * factor;
+      for (int64_t c = 0; c < count; ++c) panels[c] = row[c];
       for (int64_t c = count; c < panel; ++c) panels[c] = 0;
     }
   }
@@ -247,7 +247,7 @@ void forward_pieces(const CausalAttention<T>& attention, int64_t begin, int64_t 
   for (int64_t piece = begin; piece < end; ++piece) {
     Head<T> head = head_of(attention, piece, workspace);
     pack_transposed(head.key, head.stride, attention.positions, attention.head_width, head.key_columns);
-    pack(head.value, head.stride, attention.positions, attention.head_width, T{1}, head.value_panels);
+    pack(head.value, head.stride, attention.positions, attention.head_width, head.value_panels);
     for_blocks(attention, piece,
                [&](int64_t first, int64_t count) { forward_block(attention, head, first, count); });
   }
@@ -275,8 +275,8 @@ void backward_block(const CausalAttention<T>& attention, Head<T>& head, int64_t 
   const int64_t width = attention.head_width, padded = head.padded_width, panel = panel_width<T>();
   const T* upstream = head.output_gradient + first * head.stride;
   scale_queries(attention, head, first, count);
-  pack(head.scaled, width, count, width, T{1}, head.scaled_panels);
-  pack(upstream, head.stride, count, width, T{1}, head.gradient_panels);
+  pack(head.scaled, width, count, width, head.scaled_panels);
+  pack(upstream, head.stride, count, width, head.gradient_panels);
   T* mean = head.total;
   for (int64_t i = 0; i < count; ++i) {
     const T* output = head.output + (first + i) * head.stride;
@@ -314,7 +314,7 @@ void backward_pieces(const CausalAttention<T>& attention, int64_t begin, int64_t
     Head<T> head = head_of(attention, piece, workspace);
     pack_transposed(head.key, head.stride, positions, width, head.key_columns);
     pack_transposed(head.value, head.stride, positions, width, head.value_columns);
-    pack(head.key, head.stride, positions, width, T{1}, head.key_panels);
+    pack(head.key, head.stride, positions, width, head.key_panels);
     clear(head.key_gradient, positions * head.padded_width);
     clear(head.value_gradient, positions * head.padded_width);
     for_blocks(attention, piece,

@@ -205,8 +205,7 @@ class FusedMix : public Function<FusedMix> {
 };
 
 std::vector<at::Tensor> dense_mix_fused(const std::vector<DepthSource*>& sources, const at::Tensor& weights) {
-  std::vector<at::Tensor> tensors;
-  for (DepthSource* source : sources) tensors.push_back(source->source());
+  std::vector<at::Tensor> tensors = source_tensors(sources);
   check(tensors, weights);
   if (!tensors[0].device().is_cpu()) {
     fail_input("dense mix: the fused mix runs on the CPU, source 0 is on {}", tensors[0].device().str());

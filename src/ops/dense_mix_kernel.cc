@@ -73,30 +73,12 @@ void mix_backward(const DenseMixBackward<T>& mix, int64_t begin, int64_t end, do
 
 template <typename T>
 void forward_streams(const DenseMixForward<T>& mix, int64_t begin, int64_t end) {
-  switch (mix.streams) {
-    case 1:
-      return mix_forward<1>(mix, begin, end);
-    case 2:
-      return mix_forward<2>(mix, begin, end);
-    case 3:
-      return mix_forward<3>(mix, begin, end);
-    default:
-      return mix_forward<4>(mix, begin, end);
-  }
+  with_count(mix.streams, [&](auto streams) { mix_forward<streams()>(mix, begin, end); });
 }
 
 template <typename T>
 void backward_streams(const DenseMixBackward<T>& mix, int64_t begin, int64_t end, double* weight_sum) {
-  switch (mix.streams) {
-    case 1:
-      return mix_backward<1>(mix, begin, end, weight_sum);
-    case 2:
-      return mix_backward<2>(mix, begin, end, weight_sum);
-    case 3:
-      return mix_backward<3>(mix, begin, end, weight_sum);
-    default:
-      return mix_backward<4>(mix, begin, end, weight_sum);
-  }
+  with_count(mix.streams, [&](auto streams) { mix_backward<streams()>(mix, begin, end, weight_sum); });
 }
 
 // Dispatch tables hold plain functions.

@@ -6,16 +6,6 @@
 #include "ops/dense_mix.h"
 
 namespace depthroute {
-namespace {
-
-std::vector<at::Tensor> tensors_of(const std::vector<DepthSource*>& sources) {
-  std::vector<at::Tensor> tensors;
-  for (const DepthSource* source : sources) tensors.push_back(source->source());
-  return tensors;
-}
-
-}  // namespace
-
 DepthMemory::DepthMemory(int64_t heads, double eps, Implementation implementation)
     : heads_(heads), eps_(eps), implementation_(implementation) {}
 
@@ -76,12 +66,12 @@ DepthRead DepthMemory::read(const std::vector<at::Tensor>& queries, const at::Te
     std::optional<DepthReadPhase> phase = next_phase(queries);
     return depth_read_fused(sources(), queries, key_norm_weight, {}, heads_, eps_, phase ? &*phase : nullptr);
   }
-  return depth_read_reference(tensors_of(sources()), queries, key_norm_weight, {}, heads_, eps_);
+  return depth_read_reference(source_tensors(sources()), queries, key_norm_weight, {}, heads_, eps_);
 }
 
 std::vector<at::Tensor> DepthMemory::mix(const at::Tensor& weights) {
   if (implementation_ == Implementation::kFused) return dense_mix_fused(sources(), weights);
-  return dense_mix_reference(tensors_of(sources()), weights);
+  return dense_mix_reference(source_tensors(sources()), weights);
 }
 
 }  // namespace depthroute

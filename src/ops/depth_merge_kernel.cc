@@ -63,11 +63,7 @@ HWY_INLINE void merge_tokens(const DepthMerge<T>& merge, int64_t begin, int64_t 
       T score[R];
       dots<R, false>(&row, 1, query, width, 0, score, 1);
       T* norm = merge.reciprocal_norm + n * heads + h;
-      if (!merge.norm_known) {
-        T square = 0;
-        dot_tile<1, 1, false>(&row, &row, width, 0, &square, 1);
-        *norm = T{1} / std::sqrt(square / static_cast<T>(width) + static_cast<T>(merge.eps));
-      }
+      if (!merge.norm_known) *norm = reciprocal_norm<T>(row, width, merge.eps);
       for (int r = 0; r < R; ++r) merge_route(merge, n, h, r, score[r] * *norm);
     }
   }
@@ -75,16 +71,7 @@ HWY_INLINE void merge_tokens(const DepthMerge<T>& merge, int64_t begin, int64_t 
 
 template <typename T>
 void merge_routes(const DepthMerge<T>& merge, int64_t begin, int64_t end) {
-  switch (merge.routes) {
-    case 1:
-      return merge_tokens<1>(merge, begin, end);
-    case 2:
-      return merge_tokens<2>(merge, begin, end);
-    case 3:
-      return merge_tokens<3>(merge, begin, end);
-    default:
-      return merge_tokens<4>(merge, begin, end);
-  }
+  with_count(merge.routes, [&](auto routes) { merge_tokens<routes()>(merge, begin, end); });
 }
 
 // Dispatch tables hold plain functions.

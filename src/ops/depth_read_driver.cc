@@ -4,10 +4,10 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include "ops/depth_merge_kernel.h"
 #include "ops/depth_read_kernel.h"
+#include "ops/tensor_data.h"
 
 namespace depthroute {
 namespace {
@@ -17,16 +17,6 @@ constexpr int64_t kElementsPerThread = 1 << 16;
 // Gradients of queries and weights are summed over fixed blocks of tokens, so that their bits do not depend on the
 // number of threads: at least so many tokens a block, at most so many blocks.
 constexpr int64_t kTokensPerBlock = 64, kBlocks = 256;
-
-template <typename T>
-T* data(const at::Tensor& tensor) {
-  if (!tensor.defined()) return nullptr;
-  if constexpr (std::is_same_v<T, Bfloat16>) {
-    return reinterpret_cast<Bfloat16*>(tensor.data_ptr<at::BFloat16>());
-  } else {
-    return tensor.data_ptr<T>();
-  }
-}
 
 // u_r = q_r * w: [R, d].
 at::Tensor scale_queries(const DepthReadTensors& tensors) {
@@ -134,8 +124,12 @@ at::Tensor run_backward(const DepthReadTensors& tensors, int64_t heads, const st
 
 }  // namespace
 
-at::ScalarType depth_read_arithmetic(at::ScalarType type) {
-  return type == at::kBFloat16 ? at::kFloat : type;
+at::TensorOptions arithmetic_options(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 ? tensor.options().dtype(at::kFloat) : tensor.options();
+}
+
+at::Tensor arithmetic_parameter(const at::Tensor& parameter) {
+  return parameter.to(arithmetic_options(parameter)).contiguous();
 }
 
 std::vector<at::Tensor> compute_depth_read(DepthReadTensors* read, const std::vector<bool>& norm_known,

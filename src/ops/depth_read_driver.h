@@ -23,8 +23,10 @@ struct DepthReadTensors {
   int64_t width() const { return key_weight.size(0); }
 };
 
-// float32 for bfloat16, otherwise the same.
-at::ScalarType depth_read_arithmetic(at::ScalarType type);
+// The options of what is computed from a tensor: float32 for bfloat16, otherwise its own.
+at::TensorOptions arithmetic_options(const at::Tensor& tensor);
+// A query or weight as DepthReadTensors has it: dense, in the dtype of the arithmetic.
+at::Tensor arithmetic_parameter(const at::Tensor& parameter);
 
 // The R mixtures. Sets probabilities, output_norm and, where they are kept, scores; fills the norms of sources that are not
 // known yet.

@@ -73,13 +73,22 @@ class SourceToken : public Function<SourceToken> {
   }
 };
 
+void check_fused(const std::vector<DepthSource*>& sources, const std::vector<at::Tensor>& queries,
+                 const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight, int64_t heads) {
+  std::vector<at::Tensor> tensors = source_tensors(sources);
+  check_depth_read(tensors, queries, key_norm_weight, output_norm_weight, heads);
+  if (!tensors[0].device().is_cpu()) {
+    fail_input("depth read: the fused read runs on the CPU, source 0 is on {}", tensors[0].device().str());
+  }
+}
+
 }  // namespace
 
 at::Tensor SourceGradient::accumulator(const at::Tensor& value, bool* fresh) {
   int pass = torch::autograd::get_current_graph_task_id();
   *fresh = !sum_.defined() || pass != pass_;
   // In the type of the arithmetic; autograd turns the finished sum into that of the source.
-  if (*fresh) sum_ = at::empty_like(value, value.options().dtype(depth_read_arithmetic(value.scalar_type())));
+  if (*fresh) sum_ = at::empty_like(value, arithmetic_options(value));
   pass_ = pass;
   return sum_;
 }
@@ -100,8 +109,7 @@ void DepthSource::prepare() {
 
 void DepthSource::prepare_norm(int64_t heads) {
   if (reciprocal_norm_.defined()) return;
-  reciprocal_norm_ = at::empty({source_.numel() / source_.size(-1), heads},
-                               value_.options().dtype(depth_read_arithmetic(value_.scalar_type())));
+  reciprocal_norm_ = at::empty({source_.numel() / source_.size(-1), heads}, arithmetic_options(value_));
 }
 
 // One read of prepared sources: queries, key-norm weight, output-norm weight if any, and tokens are autograd's
@@ -120,17 +128,13 @@ class FusedRead : public Function<FusedRead> {
   static std::vector<DepthReadPhase> first_phase(const std::vector<DepthSource*>& sources,
                                                  const std::vector<PlannedRead>& reads, int64_t heads, double eps) {
     at::NoGradGuard no_grad;
-    std::vector<at::Tensor> values, norms;
-    std::vector<bool> norm_known;
     for (DepthSource* source : sources) {
       source->prepare();
       source->prepare_norm(heads);
-      values.push_back(source->value_);
-      norms.push_back(source->reciprocal_norm_);
-      norm_known.push_back(source->norm_known_);
-      source->norm_known_ = true;
     }
-    return compute_first_phase(values, norms, norm_known, reads, heads, eps);
+    DepthReadTensors completed;
+    std::vector<bool> norm_known = take_sources(sources, &completed);
+    return compute_first_phase(completed.sources, completed.reciprocal_norms, norm_known, reads, heads, eps);
   }
 
   static DepthRead read(const Arguments& arguments) {
@@ -154,21 +158,12 @@ class FusedRead : public Function<FusedRead> {
   static variable_list forward(AutogradContext* context, at::TensorList, const Arguments& arguments,
                                bool recorded) {
     DepthReadTensors tensors;
-    std::vector<bool> norm_known;
+    std::vector<bool> norm_known = take_sources(arguments.sources, &tensors);
     auto state = c10::make_intrusive<ReadState>();
-    for (DepthSource* source : arguments.sources) {
-      tensors.sources.push_back(source->value_);
-      tensors.reciprocal_norms.push_back(source->reciprocal_norm_);
-      norm_known.push_back(source->norm_known_);
-      source->norm_known_ = true;
-      state->gradients.push_back(source->gradient_);
-    }
-    auto parameter = [](const at::Tensor& tensor) {
-      return tensor.to(depth_read_arithmetic(tensor.scalar_type())).contiguous();
-    };
-    for (const at::Tensor& query : arguments.queries) tensors.queries.push_back(parameter(query));
-    tensors.key_weight = parameter(arguments.key_weight);
-    if (arguments.output_weight.defined()) tensors.output_weight = parameter(arguments.output_weight);
+    for (const DepthSource* source : arguments.sources) state->gradients.push_back(source->gradient_);
+    for (const at::Tensor& query : arguments.queries) tensors.queries.push_back(arithmetic_parameter(query));
+    tensors.key_weight = arithmetic_parameter(arguments.key_weight);
+    if (arguments.output_weight.defined()) tensors.output_weight = arithmetic_parameter(arguments.output_weight);
     state->sources = tensors.sources.size();
     state->routes = tensors.queries.size();
     state->heads = arguments.heads;
@@ -220,26 +215,38 @@ class FusedRead : public Function<FusedRead> {
     std::move(parameters.begin(), parameters.end(), results.begin());
     return results;
   }
+
+ private:
+  // Prepared sources and their norms; tells which norms are known already, since whoever takes them fills the others.
+  static std::vector<bool> take_sources(const std::vector<DepthSource*>& sources, DepthReadTensors* tensors) {
+    std::vector<bool> norm_known;
+    for (DepthSource* source : sources) {
+      tensors->sources.push_back(source->value_);
+      tensors->reciprocal_norms.push_back(source->reciprocal_norm_);
+      norm_known.push_back(source->norm_known_);
+      source->norm_known_ = true;
+    }
+    return norm_known;
+  }
 };
+
+std::vector<at::Tensor> source_tensors(const std::vector<DepthSource*>& sources) {
+  std::vector<at::Tensor> tensors;
+  for (const DepthSource* source : sources) tensors.push_back(source->source());
+  return tensors;
+}
 
 DepthRead depth_read_fused(const std::vector<DepthSource*>& sources, const std::vector<at::Tensor>& queries,
                            const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight, int64_t heads,
                            double eps, const DepthReadPhase* phase) {
-  std::vector<at::Tensor> tensors;
-  for (DepthSource* source : sources) tensors.push_back(source->source());
-  check_depth_read(tensors, queries, key_norm_weight, output_norm_weight, heads);
-  if (!tensors[0].device().is_cpu()) {
-    fail_input("depth read: the fused read runs on the CPU, source 0 is on {}", tensors[0].device().str());
-  }
+  check_fused(sources, queries, key_norm_weight, output_norm_weight, heads);
   return FusedRead::read({sources, queries, key_norm_weight, output_norm_weight, heads, eps, phase});
 }
 
 std::vector<DepthReadPhase> depth_read_first_phase(const std::vector<DepthSource*>& sources,
                                                    const std::vector<PlannedRead>& reads, int64_t heads,
                                                    double eps) {
-  std::vector<at::Tensor> tensors;
-  for (DepthSource* source : sources) tensors.push_back(source->source());
-  for (const PlannedRead& read : reads) check_depth_read(tensors, read.queries, read.key_norm_weight, {}, heads);
+  for (const PlannedRead& read : reads) check_fused(sources, read.queries, read.key_norm_weight, {}, heads);
   return FusedRead::first_phase(sources, reads, heads, eps);
 }
 

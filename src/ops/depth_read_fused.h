@@ -63,6 +63,8 @@ class DepthSource {
   c10::intrusive_ptr<SourceGradient> gradient_;
 };
 
+std::vector<at::Tensor> source_tensors(const std::vector<DepthSource*>& sources);
+
 // See depth_read_reference for arguments and errors; besides, InputError where the sources are not on the CPU.
 DepthRead depth_read_fused(const std::vector<at::Tensor>& sources, const std::vector<at::Tensor>& queries,
                            const at::Tensor& key_norm_weight, const at::Tensor& output_norm_weight, int64_t heads,

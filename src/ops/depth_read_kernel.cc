@@ -19,13 +19,6 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kRow = kMaxDepthSources;  // one row of scores or probabilities
 
-template <typename T, typename S>
-HWY_INLINE T reciprocal_norm(const S* x, int64_t width, double eps) {
-  T square = 0;
-  dot_tile<1, 1, false>(&x, &x, width, 0, &square, 1);
-  return T{1} / std::sqrt(square / static_cast<T>(width) + static_cast<T>(eps));
-}
-
 // probability = softmax(score) over `count` elements. The rows are aligned and whole vectors long; the score's tail
 // is overwritten.
 template <typename T>
@@ -313,19 +306,23 @@ HWY_INLINE void flush(T* sums, int64_t count, double* total) {
   }
 }
 
-// A row of what is stored, as T.
+// A row of what is stored, as T: the row itself, or the room, filled from it.
 template <typename T, typename S>
-HWY_INLINE void widen(const S* from, int64_t width, T* to) {
-  const Vector<T> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t j = 0;
-  for (; j + lanes <= width; j += lanes) hn::StoreU(load(d, from + j), d, to + j);
-  for (; j < width; ++j) hn::StoreU(load(Single<T>(), from + j), Single<T>(), to + j);
+HWY_INLINE const T* widened(const S* row, int64_t width, T* room) {
+  if constexpr (std::is_same_v<S, T>) {
+    return row;
+  } else {
+    const Vector<T> d;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    int64_t j = 0;
+    for (; j + lanes <= width; j += lanes) hn::StoreU(load(d, row + j), d, room + j);
+    for (; j < width; ++j) hn::StoreU(load(Single<T>(), row + j), Single<T>(), room + j);
+    return room;
+  }
 }
 
-// Workspace: R + 1 rows of sums (du_r, then the gradient of g), then R rows: the gradients of the mixtures before
-// the output norm or as they are, where they are not stored as T, or one row of zeros for routes without a gradient; then
-// one more row.
+// Workspace: R + 1 rows of sums (du_r, then the gradient of g), then R rows: the gradients of the mixtures, where they
+// are not used as they are stored; then room for a row to be widened.
 template <int R, typename T, typename S>
 void backward_tokens(const DepthReadBackward<T, S>& read, int64_t begin, int64_t end, double* parameter_gradient,
                      T* workspace) {
@@ -335,29 +332,18 @@ void backward_tokens(const DepthReadBackward<T, S>& read, int64_t begin, int64_t
   for (int64_t j = 0; j < depth_read_workspace(R, width); ++j) workspace[j] = 0;
   for (int64_t n = begin; n < end; ++n) {
     const T* upstream[R];
-    if (read.output_norm_weight == nullptr) {
-      for (int r = 0; r < R; ++r) {
-        const S* gradient = read.mixture_gradient[r] == nullptr ? nullptr : read.mixture_gradient[r] + n * width;
-        if constexpr (std::is_same_v<S, T>) {
-          upstream[r] = gradient == nullptr ? rows : gradient;
-        } else {
-          upstream[r] = rows + r * width;  // stays zero without a gradient
-          if (gradient != nullptr) widen(gradient, width, rows + r * width);
-        }
-      }
-    } else {
-      recompute_mixtures<R>(read, n, rows);
-      for (int r = 0; r < R; ++r) {
-        T* row = rows + r * width;
-        upstream[r] = row;
-        if (read.mixture_gradient[r] == nullptr) {
-          for (int64_t j = 0; j < width; ++j) row[j] = 0;
-        } else {
-          T* gradient = rows + R * width;
-          widen(read.mixture_gradient[r] + n * width, width, gradient);
-          output_norm_backward(gradient, read.output_norm_weight, read.output_reciprocal_norm[r * read.tokens + n],
-                               width, row, sums + R * width);
-        }
+    if (read.output_norm_weight != nullptr) recompute_mixtures<R>(read, n, rows);
+    for (int r = 0; r < R; ++r) {
+      T* row = rows + r * width;
+      const S* gradient = read.mixture_gradient[r] == nullptr ? nullptr : read.mixture_gradient[r] + n * width;
+      upstream[r] = row;
+      if (gradient == nullptr) {
+        for (int64_t j = 0; j < width; ++j) row[j] = 0;
+      } else if (read.output_norm_weight == nullptr) {
+        upstream[r] = widened(gradient, width, row);
+      } else {
+        output_norm_backward(widened(gradient, width, rows + R * width), read.output_norm_weight,
+                             read.output_reciprocal_norm[r * read.tokens + n], width, row, sums + R * width);
       }
     }
     const int64_t ahead = n + 1 < end ? width : 0;
@@ -367,43 +353,15 @@ void backward_tokens(const DepthReadBackward<T, S>& read, int64_t begin, int64_t
   flush(sums, (R + 1) * width, parameter_gradient);
 }
 
-template <typename T, typename S>
-void forward_routes(const DepthReadForward<T, S>& read, int64_t begin, int64_t end) {
-  switch (read.routes) {
-    case 1:
-      return forward_tokens<1>(read, begin, end);
-    case 2:
-      return forward_tokens<2>(read, begin, end);
-    case 3:
-      return forward_tokens<3>(read, begin, end);
-    default:
-      return forward_tokens<4>(read, begin, end);
-  }
-}
-
-template <typename T, typename S>
-void backward_routes(const DepthReadBackward<T, S>& read, int64_t begin, int64_t end, double* parameter_gradient,
-                     T* workspace) {
-  switch (read.routes) {
-    case 1:
-      return backward_tokens<1>(read, begin, end, parameter_gradient, workspace);
-    case 2:
-      return backward_tokens<2>(read, begin, end, parameter_gradient, workspace);
-    case 3:
-      return backward_tokens<3>(read, begin, end, parameter_gradient, workspace);
-    default:
-      return backward_tokens<4>(read, begin, end, parameter_gradient, workspace);
-  }
-}
-
 // Dispatch tables hold plain functions.
 #define DEPTHROUTE_DEPTH_READ(name, T, S)                                                                 \
   void forward_##name(const DepthReadForward<T, S>& read, int64_t begin, int64_t end) {                   \
-    forward_routes(read, begin, end);                                                                     \
+    with_count(read.routes, [&](auto routes) { forward_tokens<routes()>(read, begin, end); });            \
   }                                                                                                       \
   void backward_##name(const DepthReadBackward<T, S>& read, int64_t begin, int64_t end, double* gradient, \
                        T* workspace) {                                                                    \
-    backward_routes(read, begin, end, gradient, workspace);                                               \
+    with_count(read.routes,                                                                               \
+               [&](auto routes) { backward_tokens<routes()>(read, begin, end, gradient, workspace); });   \
   }
 
 DEPTHROUTE_DEPTH_READ(float, float, float)

@@ -25,14 +25,10 @@
 #pragma once
 #include <cstdint>
 
+#include "ops/bfloat16.h"
 #include "ops/depth_read_limits.h"
 
 namespace depthroute {
-
-// The upper half of a float: how sources and mixtures may be stored. Arithmetic is in float.
-struct Bfloat16 {
-  uint16_t bits;
-};
 
 // T, in which everything is computed, is float or double; sources, mixtures and their gradients are stored in S, which
 // is T, or Bfloat16 where T is float. N tokens, width d, K sources, R routes, H heads; every array is dense and

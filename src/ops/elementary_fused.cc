@@ -8,6 +8,7 @@
 #include "io/error.h"
 #include "ops/elementary_forms.h"
 #include "ops/elementary_kernel.h"
+#include "ops/tensor_data.h"
 
 namespace depthroute {
 namespace {
@@ -24,11 +25,6 @@ constexpr int64_t kElementsPerThread = 1 << 15;
 constexpr int64_t kRowsPerBlock = 64, kBlocks = 64;
 // Logits that exist at a time.
 constexpr int64_t kLogits = 1 << 24;
-
-template <typename T>
-T* data(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
-}
 
 int64_t grain_of(int64_t width) {
   return at::divup(kElementsPerThread, std::max<int64_t>(1, width));

@@ -31,9 +31,7 @@ void norm_forward(const RmsNormForward<T>& norm, int64_t begin, int64_t end) {
   for (int64_t n = begin; n < end; ++n) {
     const T* x = norm.x + n * width;
     T* y = norm.y + n * width;
-    T square = 0;
-    dot_tile<1, 1, false>(&x, &x, width, 0, &square, 1);
-    const T rstd = T{1} / std::sqrt(square / static_cast<T>(width) + static_cast<T>(norm.eps));
+    const T rstd = reciprocal_norm<T>(x, width, norm.eps);
     norm.rstd[n] = rstd;
     for_vectors<T>(0, width, [&](auto d, int64_t j) HWY_ATTR {
       auto value = hn::Mul(hn::LoadU(d, x + j), hn::Set(d, rstd));

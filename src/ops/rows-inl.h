@@ -11,9 +11,11 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include <cmath>
 #include <cstdint>
+#include <type_traits>
 
-#include "ops/depth_read_kernel.h"
+#include "ops/bfloat16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace depthroute {
@@ -119,6 +121,29 @@ HWY_INLINE void dot_tile(const S* const* row, const Q* const* vector, int64_t wi
       }
       out[r * stride + g] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[g][r], odd[g][r]))) + hn::GetLane(rest);
     }
+  }
+}
+
+// 1 / sqrt(mean(x^2) + eps)
+template <typename T, typename S>
+HWY_INLINE T reciprocal_norm(const S* x, int64_t width, double eps) {
+  T square = 0;
+  dot_tile<1, 1, false>(&x, &x, width, 0, &square, 1);
+  return T{1} / std::sqrt(square / static_cast<T>(width) + static_cast<T>(eps));
+}
+
+// Calls work with the count, 1 to 4, as a constant: the routes or streams for which a kernel is compiled.
+template <typename Work>
+HWY_INLINE void with_count(int64_t count, const Work& work) {
+  switch (count) {
+    case 1:
+      return work(std::integral_constant<int, 1>());
+    case 2:
+      return work(std::integral_constant<int, 2>());
+    case 3:
+      return work(std::integral_constant<int, 3>());
+    default:
+      return work(std::integral_constant<int, 4>());
   }
 }
 

@@ -33,7 +33,6 @@ struct BlockSchedule {
 
   explicit BlockSchedule(const ResidualConfig& config)
       : sublayers_per_block(config.layers_per_block == 0 ? 1 : 2 * config.layers_per_block) {}
-  bool begins_block(int64_t sublayer) const { return sublayer % sublayers_per_block == 0; }
   bool ends_block(int64_t sublayer) const { return (sublayer + 1) % sublayers_per_block == 0; }
   int64_t completed(int64_t sublayer) const { return 1 + sublayer / sublayers_per_block; }
   bool has_partial(int64_t sublayer) const { return sublayer % sublayers_per_block != 0; }
@@ -53,7 +52,6 @@ class AttentionResidualStream : public ResidualStream {
   }
 
   AttentionInputs attention_inputs(int64_t layer) override {
-    if (schedule_.begins_block(2 * layer)) plan_block(2 * layer);
     std::vector<at::Tensor> mixtures = read(2 * layer);
     if (config_.control == DepthControl::kAverage) mixtures = {(mixtures[0] + mixtures[1]) / 2};
     normalise(input_norm_name(layer), &mixtures);
@@ -61,7 +59,6 @@ class AttentionResidualStream : public ResidualStream {
   }
 
   MlpInputs mlp_inputs(int64_t layer) override {
-    if (schedule_.begins_block(2 * layer + 1)) plan_block(2 * layer + 1);
     std::vector<at::Tensor> mixtures = read(2 * layer + 1);
     normalise(mlp_norm_name(layer), &mixtures);
     return mlp_inputs_of(mixtures, config_.mlp_roles);
@@ -98,7 +95,6 @@ class AttentionResidualStream : public ResidualStream {
 
   // Queries do not depend on the hidden state, so all reads of a block are known when it begins.
   void plan_block(int64_t first) {
-    first_planned_ = first;
     planned_.clear();
     int64_t end = std::min(first + schedule_.sublayers_per_block, 2 * layers_);
     for (int64_t sublayer = first; sublayer < end; ++sublayer)
@@ -107,8 +103,10 @@ class AttentionResidualStream : public ResidualStream {
   }
 
   std::vector<at::Tensor> read(int64_t sublayer) {
+    if (!schedule_.has_partial(sublayer)) plan_block(sublayer);
+    const PlannedRead& planned = planned_[static_cast<size_t>(sublayer % schedule_.sublayers_per_block)];
     const std::vector<std::string>& roles = sublayer % 2 == 0 ? config_.attention_roles : config_.mlp_roles;
-    return reader_.read(site_of(sublayer), roles, planned_[static_cast<size_t>(sublayer - first_planned_)].queries);
+    return reader_.read(site_of(sublayer), roles, planned.queries);
   }
 
   void write(int64_t sublayer, const at::Tensor& output) {
@@ -126,7 +124,6 @@ class AttentionResidualStream : public ResidualStream {
   SublayerNorm norm_;
   DepthReader reader_;
   at::Tensor partial_;
-  int64_t first_planned_ = 0;         // the sublayer of
   std::vector<PlannedRead> planned_;  // the reads of the current block
 };
 

@@ -14,6 +14,10 @@ std::string relative(const std::string& text, double value, double first) {
   return format_text("{} (× {:.3f})", text, value / first);
 }
 
+std::string wins_text(const PairedStatistics& s) {
+  return s.pairs ? format_text("{} of {}", s.wins, s.pairs) : "–";
+}
+
 }  // namespace
 
 std::string lead_text(const StudyProtocol& protocol) {
@@ -51,7 +55,7 @@ Table paired_table(const StudyAnalysis& analysis, int64_t milestone) {
     const PairedStatistics& s = result.statistics;
     table.rows.push_back({result.comparison.variant + " − " + result.comparison.baseline,
                           format_text("{}", s.pairs), signed_number(s.mean), interval_text(s.t_interval),
-                          p_value_text(s.sign_test), s.pairs ? format_text("{} of {}", s.wins, s.pairs) : "–"});
+                          p_value_text(s.sign_test), wins_text(s)});
   }
   return table;
 }
@@ -68,8 +72,7 @@ Table further_table(const StudyAnalysis& analysis, int64_t milestone) {
                           fixed_number(s.standard_deviation), interval_text(s.bootstrap), p_value_text(s.t_test),
                           p_value_text(s.sign_flip_test), fixed_number(s.perplexity_ratio),
                           signed_number(s.effect, 2), signed_number(t.mean), interval_text(t.t_interval),
-                          t.pairs ? format_text("{} of {}", t.wins, t.pairs) : "–", signed_number(f.mean),
-                          interval_text(f.t_interval), f.pairs ? format_text("{} of {}", f.wins, f.pairs) : "–"});
+                          wins_text(t), signed_number(f.mean), interval_text(f.t_interval), wins_text(f)});
   }
   return table;
 }

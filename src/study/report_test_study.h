@@ -2,8 +2,6 @@
 // of every pair, depth reads, divergences and costs. Every number follows from the functions here, so tests can
 // compute what the report must say.
 #pragma once
-#include <unistd.h>
-
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -12,6 +10,7 @@
 
 #include "io/file.h"
 #include "io/json.h"
+#include "io/test_folder.h"
 #include "train/run_config.h"
 
 namespace depthroute::testing {
@@ -200,27 +199,18 @@ inline void edit_json(const fs::path& path, const std::function<void(Json&)>& ch
 class TestStudy {
  public:
   explicit TestStudy(int64_t seed_count) {
-    std::string name = (fs::temp_directory_path() / "depthroute_study_XXXXXX").string();
-    if (!mkdtemp(name.data())) fail_run("no temporary folder");
-    path_ = name;
-    write_json(path_ / "study.json",
+    write_json(path() / "study.json",
                {{"format", "depthroute-study/1"}, {"hash", ""}, {"protocol", protocol_of(seed_count)}});
     for (const std::string& variant : kVariants) {
-      for (int64_t seed = 1; seed <= seed_count; ++seed) write_run(path_, variant, seed);
+      for (int64_t seed = 1; seed <= seed_count; ++seed) write_run(path(), variant, seed);
     }
     seal();
   }
-  ~TestStudy() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TestStudy(const TestStudy&) = delete;
-  TestStudy& operator=(const TestStudy&) = delete;
 
-  const fs::path& path() const { return path_; }
-  fs::path run(const std::string& variant, int64_t seed) const { return run_folder(path_, variant, seed); }
+  const fs::path& path() const { return folder_.path(); }
+  fs::path run(const std::string& variant, int64_t seed) const { return run_folder(path(), variant, seed); }
   void edit_protocol(const std::function<void(Json&)>& change) const {
-    edit_json(path_ / "study.json", [&](Json& study) { change(study["protocol"]); });
+    edit_json(path() / "study.json", [&](Json& study) { change(study["protocol"]); });
     seal();
   }
   // Rewrites a run's metrics event by event; an event for which `keep` is false is dropped.
@@ -236,15 +226,15 @@ class TestStudy {
   // The protocol's hash, in the study and in its runs.
   void seal() const {
     std::string hash;
-    edit_json(path_ / "study.json", [&](Json& study) {
+    edit_json(path() / "study.json", [&](Json& study) {
       hash = config_hash(study["protocol"]);
       study["hash"] = hash;
     });
-    for (const fs::directory_entry& run : fs::directory_iterator(path_ / "runs"))
+    for (const fs::directory_entry& run : fs::directory_iterator(path() / "runs"))
       edit_json(run.path() / "run.json", [&](Json& json) { json["study_hash"] = hash; });
   }
 
-  fs::path path_;
+  TestFolder folder_;
 };
 
 }  // namespace depthroute::testing
