@@ -10,6 +10,7 @@
 #include "io/error.h"
 #include "io/machine.h"
 #include "io/progress.h"
+#include "study/study_config.h"
 
 namespace depthroute {
 namespace {
@@ -76,13 +77,13 @@ void bench_depth_read_command(const DepthReadOptions& options) {
 }
 
 struct StepOptions : Shared {
-  std::string preset = "micro";
+  std::string preset = "micro", study;
   std::vector<std::string> variants = {"standard", "block_attnres", "rd_attnres"};
   int64_t windows = 1, steps = 1, context = 0;
   bool activation_checkpointing = false;
 };
 
-void bench_step_command(const StepOptions& options) {
+std::vector<ModelConfig> preset_models(const StepOptions& options) {
   std::vector<ModelConfig> models;
   std::vector<std::string> variants = options.variants;
   if (variants == std::vector<std::string>{"all"}) variants = variant_names();
@@ -92,6 +93,29 @@ void bench_step_command(const StepOptions& options) {
     models.back().residual = named_residual_config(variant, models.back().layers);
     check_model_config(models.back());
   }
+  return models;
+}
+
+// A study's variants as its runs train them: the sizes, the windows and the threads are the study's.
+std::vector<ModelConfig> study_models(StepOptions& options, Json& description) {
+  Config file = Config::read(options.study, {});
+  const StudyConfig study = read_study_config(file);
+  const TrainConfig& train = study.runs[0].config.train;
+  options.windows = train.micro_batch_windows;
+  options.activation_checkpointing = train.activation_checkpointing;
+  if (train.threads > 0) options.threads = train.threads;
+  description = json_object({{"study", study.name}, {"study_hash", study.hash}});
+  std::vector<ModelConfig> models;
+  for (const StudyRun& run : study.runs) {
+    if (run.config.seed == study.runs[0].config.seed) models.push_back(run.config.model);
+  }
+  return models;
+}
+
+void bench_step_command(StepOptions options) {
+  Json description = json_object({{"preset", options.preset}});
+  const std::vector<ModelConfig> models =
+      options.study.empty() ? preset_models(options) : study_models(options, description);
   prepare_process(options);
   Progress progress("bench", static_cast<int64_t>(models.size()) * (options.rounds + 1), "turns");
   StepBench bench = bench_step(models,
@@ -105,15 +129,16 @@ void bench_step_command(const StepOptions& options) {
   if (options.json) {
     json["machine"] = machine_description();
     json["threads"] = options.threads;
-    json["preset"] = options.preset;
+    json.update(description);
     std::printf("%s\n", dump_json(json, 2).c_str());
     return;
   }
   std::printf(
-      "%s, %ld threads, preset %s, %ld tokens a step; limit of the standard residual by its matrix products: %.4g "
+      "%s, %ld threads, %s %s, %ld tokens a step; limit of the standard residual by its matrix products: %.4g "
       "tokens/s\n",
-      machine_description().c_str(), static_cast<long>(options.threads), options.preset.c_str(),
-      static_cast<long>(bench.tokens), static_cast<double>(bench.tokens) / bench.limit_seconds.median);
+      machine_description().c_str(), static_cast<long>(options.threads), options.study.empty() ? "preset" : "study",
+      options.study.empty() ? options.preset.c_str() : options.study.c_str(), static_cast<long>(bench.tokens),
+      static_cast<double>(bench.tokens) / bench.limit_seconds.median);
   std::printf("%-18s %12s %10s %9s %9s %18s %10s %16s\n", "variant", "parameters", "tokens/s", "relative",
               "of limit", "step s, range", "peak GB", "residual B/token");
   for (size_t i = 0; i < bench.variants.size(); ++i) {
@@ -155,11 +180,16 @@ void add_bench_command(CLI::App& app) {
   auto step = std::make_shared<StepOptions>();
   CLI::App* train = bench->add_subcommand("step", "The training step of several variants, in turn in each round");
   train->add_option("--preset", step->preset, "tiny, micro, mini, s or m")->capture_default_str();
-  train->add_option("--variants", step->variants, "Variants, or all; the first is what others are relative to")
-      ->capture_default_str();
-  train->add_option("--windows", step->windows, "Windows of a step")->check(sizes)->capture_default_str();
-  train->add_option("--context", step->context, "Tokens of a window (0: the preset's)")
-      ->check(CLI::NonNegativeNumber);
+  std::vector<CLI::Option*> own = {
+      train->get_option("--preset"),
+      train->add_option("--variants", step->variants, "Variants, or all; the first is what others are relative to")
+          ->capture_default_str(),
+      train->add_option("--windows", step->windows, "Windows of a step")->check(sizes)->capture_default_str(),
+      train->add_option("--context", step->context, "Tokens of a window (0: the preset's)")
+          ->check(CLI::NonNegativeNumber)};
+  CLI::Option* study = train->add_option("--study", step->study,
+                                         "A study's TOML file: its variants, sizes, micro-batch and threads");
+  for (CLI::Option* option : own) study->excludes(option);
   train->add_option("--steps", step->steps, "Steps of a model in its turn; the fastest counts")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();

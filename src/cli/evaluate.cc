@@ -4,8 +4,11 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "io/format.h"
 #include "io/progress.h"
+#include "study/checkpoint_comparison.h"
 #include "study/diagnostics.h"
+#include "study/route_findings.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 
@@ -15,6 +18,7 @@ namespace {
 struct CheckpointArguments {
   std::string checkpoint, data, split = "val";
   int64_t batch_windows = 8, windows = 32;
+  std::string against;
   bool json = false;
 };
 
@@ -41,10 +45,14 @@ struct Loaded {
   TokenDataset data;
 };
 
+Transformer load_verified(const std::filesystem::path& checkpoint) {
+  verify_checkpoint(checkpoint);
+  return load_model(checkpoint);
+}
+
 Loaded load(const CheckpointArguments& options) {
   std::filesystem::path checkpoint = find_checkpoint(options.checkpoint);
-  verify_checkpoint(checkpoint);
-  Transformer model = load_model(checkpoint);
+  Transformer model = load_verified(checkpoint);
   int64_t vocabulary = model.config().vocabulary;
   TokenDataset data = TokenDataset::open(options.data, split_named(options.split), vocabulary);
   return {checkpoint, std::move(model), std::move(data)};
@@ -70,32 +78,63 @@ void evaluate_command(const CheckpointArguments& options) {
 void print_diagnostics(const DepthDiagnostics& diagnostics) {
   std::printf("%-28s %-4s %8s %8s  mean weight of each source (nats; over %ld tokens)\n", "read", "role", "entropy",
               "largest", static_cast<long>(diagnostics.tokens));
-  for (const ReadStatistics& read : diagnostics.reads) {
+  for (const DepthReadSummary& read : diagnostics.reads) {
     std::printf("%-28s %-4s %8.4f %8.4f ", read.site.c_str(), read.role.c_str(), read.entropy, read.largest);
     for (size_t i = 0; i < read.mean.size(); ++i) std::printf(" %s %.3f", read.sources[i].c_str(), read.mean[i]);
     std::printf("\n");
   }
+  std::printf("\n");
+  for (const std::string& finding : route_findings(diagnostics.reads, diagnostics.divergence))
+    std::printf("%s\n", finding.c_str());
   if (diagnostics.divergence.empty()) return;
   std::printf(
       "\nJensen-Shannon divergence of the QK and V routes (nats): per token %.4f, of the mean distributions %.4f\n",
       diagnostics.mean_per_token(), diagnostics.mean_of_means());
-  for (const RouteDivergence& layer : diagnostics.divergence) {
+  for (const LayerDivergence& layer : diagnostics.divergence) {
     std::printf("  layer %-3ld %8.4f %8.4f\n", static_cast<long>(layer.layer), layer.per_token, layer.of_means);
   }
+}
+
+void print_comparison(const CheckpointComparison& comparison, const std::string& against) {
+  std::printf("\nAgainst %s, over %ld tokens: loss %.4f, there %.4f, difference %+.4f nats a token\n",
+              against.c_str(), static_cast<long>(comparison.tokens), comparison.loss, comparison.other_loss,
+              comparison.difference());
+  if (!comparison.reads.empty())
+    std::printf("%-28s %-4s  Jensen-Shannon divergence of the two (nats): per token, of the means\n", "read",
+                "role");
+  for (const ReadChange& read : comparison.reads)
+    std::printf("%-28s %-4s %8.4f %8.4f\n", read.site.c_str(), read.role.c_str(), read.per_token, read.of_means);
+  if (!comparison.unmatched.empty())
+    std::printf("reads of one of the two only: %s\n", join_text(comparison.unmatched, ", ").c_str());
 }
 
 void diagnose_command(const CheckpointArguments& options) {
   Loaded loaded = load(options);
   DepthDiagnostics diagnostics = diagnose(loaded.model, loaded.data, options.windows, options.batch_windows);
+  std::filesystem::path against;
+  CheckpointComparison comparison;
+  if (!options.against.empty()) {
+    against = find_checkpoint(options.against);
+    comparison = compare_checkpoints(loaded.model, load_verified(against), loaded.data, options.windows,
+                                     options.batch_windows);
+  }
   if (options.json) {
     Json json = {{"checkpoint", loaded.checkpoint.string()}, {"variant", loaded.model.config().residual.variant}};
     json.update(diagnostics_to_json(diagnostics));
+    json["findings"] = route_findings(diagnostics.reads, diagnostics.divergence);
+    if (!against.empty()) {
+      json["against"] = json_object({{"checkpoint", against.string()}});
+      json["against"].update(checkpoint_comparison_to_json(comparison));
+    }
     std::printf("%s\n", dump_json(json, 2).c_str());
-  } else if (diagnostics.reads.empty()) {
+    return;
+  }
+  if (diagnostics.reads.empty()) {
     std::printf("variant '%s' has no depth reads\n", loaded.model.config().residual.variant.c_str());
   } else {
     print_diagnostics(diagnostics);
   }
+  if (!against.empty()) print_comparison(comparison, against.string());
 }
 
 }  // namespace
@@ -114,6 +153,8 @@ void add_diagnose_command(CLI::App& app) {
   command->add_option("--windows", options->windows, "Windows of the split to look at")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  command->add_option("--against", options->against,
+                      "Another checkpoint or run: how far its loss and its depth reads are from this one's");
   command->footer("Example: depthroute diagnose runs/quickstart/runs/rd_attnres-seed1 --data data/gcide");
   command->callback([options] { diagnose_command(*options); });
 }

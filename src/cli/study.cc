@@ -8,6 +8,7 @@
 #include "study/calibration.h"
 #include "study/report.h"
 #include "study/study_runner.h"
+#include "study/throughput.h"
 
 namespace depthroute {
 namespace {
@@ -20,18 +21,23 @@ struct StudyArguments {
   std::string variant;
 };
 
-// A study folder read, and beside it an A/A study where one is given.
-StudyResults read_results(const std::string& folder, const std::string& aa_folder) {
-  evaluate_test_split(folder);
-  StudyResults results = read_study(folder);
-  if (!aa_folder.empty()) results.calibration = read_calibration(aa_folder, results);
+// A study folder, and beside it an A/A study and a measurement of its variants' speed where they are given.
+struct ReportSources {
+  std::string folder, aa{}, throughput{};
+};
+
+StudyResults read_results(const ReportSources& sources) {
+  evaluate_test_split(sources.folder);
+  StudyResults results = read_study(sources.folder);
+  if (!sources.aa.empty()) results.calibration = read_calibration(sources.aa, results);
+  if (!sources.throughput.empty()) apply_throughput(read_throughput(sources.throughput, results), results);
   return results;
 }
 
 // The report of a study folder, and where it is.
-void write_report(const std::string& folder, const std::string& aa_folder = "") {
-  StudyResults results = read_results(folder, aa_folder);
-  std::string path = (std::filesystem::path(folder) / "report.html").string();
+void write_report(const ReportSources& sources) {
+  StudyResults results = read_results(sources);
+  std::string path = (std::filesystem::path(sources.folder) / "report.html").string();
   write_file(path, render_report(results));
   std::printf("%s\nreport: %s\n", verdict_text(results).c_str(), path.c_str());
 }
@@ -59,7 +65,7 @@ void run(const StudyArguments& options) {
   }
   if (outcome.trained == 0 && outcome.failed == 0)
     std::printf("all %zu runs are done; nothing to train\n", study.runs.size());
-  if (!runs.only) write_report(options.out);
+  if (!runs.only) write_report({options.out});
   if (outcome.failed > 0)
     fail_run("{} of {} runs failed; the report names them", outcome.failed, study.runs.size());
 }
@@ -90,22 +96,26 @@ void add_study_command(CLI::App& app) {
 
 void add_report_command(CLI::App& app) {
   struct ReportOptions {
-    std::string folder, out, aa, format = "html";
+    ReportSources sources;
+    std::string out, format = "html";
   };
   auto options = std::make_shared<ReportOptions>();
   CLI::App* command = app.add_subcommand("report", "The report of a study folder: HTML, Markdown, JSON or CSV");
-  command->add_option("study", options->folder, "The study's folder")->required();
+  command->add_option("study", options->sources.folder, "The study's folder")->required();
   command->add_option("--format", options->format, "html, md, json or csv")
       ->check(CLI::IsMember({"html", "md", "json", "csv"}))
       ->capture_default_str();
   command->add_option(
       "--out", options->out,
       "The file to write (default: report.html in the study's folder; the others go to standard output)");
-  command->add_option("--aa", options->aa, "The folder of an A/A study, whose spread stands beside each effect");
+  command->add_option("--aa", options->sources.aa,
+                      "The folder of an A/A study, whose spread stands beside each effect");
+  command->add_option("--throughput", options->sources.throughput,
+                      "What bench step --study --json measured: training time from it instead of from the runs");
   command->footer("Example: depthroute report runs/quickstart --format csv --out quickstart.csv");
   command->callback([options] {
-    if (options->format == "html" && options->out.empty()) return write_report(options->folder, options->aa);
-    StudyResults results = read_results(options->folder, options->aa);
+    if (options->format == "html" && options->out.empty()) return write_report(options->sources);
+    StudyResults results = read_results(options->sources);
     std::string text = options->format == "html"   ? render_report(results)
                        : options->format == "md"   ? report_markdown(results)
                        : options->format == "json" ? dump_json(report_json(results), 2) + "\n"

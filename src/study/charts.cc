@@ -26,7 +26,8 @@ Range padded(double low, double high, double share) {
 
 struct Plot {
   Range x, y;
-  double px(double value) const { return kLeft + (value - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight); }
+  double left = kLeft;  // where the plot begins: right of the numbers of its y axis
+  double px(double value) const { return left + (value - x.low) / (x.high - x.low) * (kWidth - left - kRight); }
   double py(double value) const {
     return kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
   }
@@ -58,6 +59,30 @@ std::string tick_text(double value, int decimals) {
   return (value < 0 && !zero ? "−" : "") + format_text("{:.{}f}", std::abs(value), decimals);
 }
 
+struct Tick {
+  double value = 0;
+  std::string label;
+};
+
+std::vector<Tick> y_ticks(const Range& y) {
+  const std::vector<double> values = round_ticks(y.low, y.high, 5);
+  const int decimals = decimals_for(values);
+  std::vector<Tick> ticks;
+  for (double value : values) ticks.push_back({value, tick_text(value, decimals)});
+  return ticks;
+}
+
+// Differences in the fourth decimal have long numbers, which would run into the axis' name.
+Plot make_plot(const Range& x, const Range& y) {
+  constexpr double kAxisName = 30, kDigit = 7.2;
+  Plot plot{x, y};
+  for (const Tick& tick : y_ticks(y)) {
+    const auto characters = std::ranges::count_if(tick.label, [](char c) { return (c & 0xc0) != 0x80; });
+    plot.left = std::max(plot.left, kAxisName + kDigit * static_cast<double>(characters));
+  }
+  return plot;
+}
+
 std::string open_svg(const ChartText& text) {
   return format_text(
       "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{}-t {}-d\" "
@@ -65,26 +90,24 @@ std::string open_svg(const ChartText& text) {
       kWidth, kHeight, text.id, text.id, text.id, escape_html(text.title), text.id, escape_html(text.description));
 }
 
-std::string label_axes(const ChartText& text) {
+std::string label_axes(const ChartText& text, const Plot& plot) {
   const double middle = (kTop + kHeight - kBottom) / 2;
   return format_text(
       "<text class=\"axis-label\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>"
       "<text class=\"axis-label\" x=\"14\" y=\"{:.1f}\" text-anchor=\"middle\" transform=\"rotate(-90 14 "
       "{:.1f})\">{}</text>",
-      (kLeft + kWidth - kRight) / 2, kHeight - 6, escape_html(text.x_label), middle, middle,
+      (plot.left + kWidth - kRight) / 2, kHeight - 6, escape_html(text.x_label), middle, middle,
       escape_html(text.y_label));
 }
 
 std::string y_axis(const Plot& plot) {
-  const std::vector<double> ticks = round_ticks(plot.y.low, plot.y.high, 5);
-  const int decimals = decimals_for(ticks);
   std::string svg;
-  for (double tick : ticks) {
+  for (const Tick& tick : y_ticks(plot.y)) {
     svg += format_text(
         "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"{}\" y=\"{:.1f}\" "
         "text-anchor=\"end\">{}</text>",
-        kLeft, kWidth - kRight, plot.py(tick), plot.py(tick), kLeft - 7, plot.py(tick) + 4,
-        tick_text(tick, decimals));
+        plot.left, kWidth - kRight, plot.py(tick.value), plot.py(tick.value), plot.left - 7,
+        plot.py(tick.value) + 4, tick.label);
   }
   return svg;
 }
@@ -93,7 +116,7 @@ std::string x_axis(const Plot& plot, bool whole) {
   std::vector<double> ticks = round_ticks(plot.x.low, plot.x.high, 5);
   if (whole) std::erase_if(ticks, [](double tick) { return tick != std::round(tick); });
   const int decimals = whole ? 0 : decimals_for(ticks);
-  std::string svg = format_text("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", kLeft,
+  std::string svg = format_text("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", plot.left,
                                 kWidth - kRight, kHeight - kBottom, kHeight - kBottom);
   for (double tick : ticks) {
     svg += format_text(
@@ -145,7 +168,7 @@ Plot plot_of(const LineChart& chart) {
       if (finite(point) && point.x >= from) low = std::min(low, point.y), high = std::max(high, point.y);
     }
   }
-  return {padded(left, right, 0.02), padded(low, high, 0.06)};
+  return make_plot(padded(left, right, 0.02), padded(low, high, 0.06));
 }
 
 }  // namespace
@@ -199,8 +222,9 @@ std::string line_chart(const LineChart& chart) {
   const Plot plot = plot_of(chart);
   std::string svg = open_svg(chart.text);
   svg += format_text("<clipPath id=\"{}-c\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>",
-                     chart.text.id, kLeft, kTop - 4, kWidth - kLeft - kRight + 5, kHeight - kTop - kBottom + 4);
-  svg += y_axis(plot) + x_axis(plot, chart.whole_x) + label_axes(chart.text);
+                     chart.text.id, plot.left, kTop - 4, kWidth - plot.left - kRight + 5,
+                     kHeight - kTop - kBottom + 4);
+  svg += y_axis(plot) + x_axis(plot, chart.whole_x) + label_axes(chart.text, plot);
   svg += format_text("<g clip-path=\"url(#{}-c)\">", chart.text.id);
   // Single seeds lie behind, means and markers in front.
   for (bool faint : {true, false}) {
@@ -233,7 +257,7 @@ Plot plot_of(const DifferenceChart& chart) {
     if (group.low && std::isfinite(*group.low)) low = std::min(low, std::max(*group.low, least));
     if (group.high && std::isfinite(*group.high)) high = std::max(high, std::min(*group.high, most));
   }
-  return {{0, static_cast<double>(std::max<size_t>(chart.groups.size(), 1))}, padded(low, high, 0.08)};
+  return make_plot({0, static_cast<double>(std::max<size_t>(chart.groups.size(), 1))}, padded(low, high, 0.08));
 }
 
 std::string interval_mark(const DifferenceGroup& group, const Plot& plot, double x) {
@@ -258,8 +282,8 @@ std::string interval_mark(const DifferenceGroup& group, const Plot& plot, double
 
 std::string difference_chart(const DifferenceChart& chart) {
   const Plot plot = plot_of(chart);
-  std::string svg = open_svg(chart.text) + y_axis(plot) + label_axes(chart.text);
-  svg += format_text("<line class=\"zero\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft,
+  std::string svg = open_svg(chart.text) + y_axis(plot) + label_axes(chart.text, plot);
+  svg += format_text("<line class=\"zero\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", plot.left,
                      kWidth - kRight, plot.py(0), plot.py(0));
   // Beyond about eight milestones the labels would run into each other: every second, third, ... one is written.
   const size_t stride = (chart.groups.size() + 6) / 7;

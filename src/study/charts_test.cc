@@ -90,6 +90,21 @@ TEST(LineChart, HasFiniteCoordinatesForEveryOddInput) {
   }
 }
 
+// The numbers of the y axis end 7 left of the plot; the axis' name stands on the first 20.
+TEST(LineChart, MakesRoomForLongNumbers) {
+  const auto first_grid_line = [](double least, double most) {
+    LineChart chart{{"c", "t", "d", "x", "y"}};
+    ChartLine line{"l", 0};
+    line.points = {{0, least}, {1, most}};
+    chart.lines.push_back(line);
+    const std::string svg = line_chart(chart);
+    const size_t at = svg.find("class=\"grid\" x1=\"");
+    return std::stod(svg.substr(at + 17));
+  };
+  EXPECT_EQ(first_grid_line(1, 3), 66);
+  EXPECT_GE(first_grid_line(-0.00012, 0.00013) - 7 - 20, 6 * 8) << "eight characters, -0.00005";
+}
+
 TEST(DifferenceChart, KeepsThePairsVisibleBesideAHugeInterval) {
   DifferenceChart chart{{"d", "t", "d", "x", "y"}};
   chart.groups.push_back({"1 M", {-0.01, -0.02}, -0.015, -9.0, 9.0});

@@ -6,21 +6,13 @@
 #include <map>
 
 #include "residual/depth_routes.h"
+#include "study/depth_distributions.h"
 #include "train/batches.h"
 
 namespace depthroute {
 namespace {
 
 constexpr int64_t kMilestoneWindows = 32, kBatchWindows = 8;
-
-// Entropy over the sources, [N, K, H] -> [N, H], in float64; 0 log 0 is 0.
-at::Tensor entropy(const at::Tensor& p) {
-  return -at::xlogy(p, p).sum(1);
-}
-
-at::Tensor js_divergence(const at::Tensor& p, const at::Tensor& q) {
-  return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2;
-}
 
 // Sums over tokens and heads.
 struct Sums {
@@ -30,7 +22,7 @@ struct Sums {
   void add(const at::Tensor& p) {
     at::Tensor sum = p.sum({0, 2});
     probability = probability.defined() ? probability + sum : sum;
-    entropy += depthroute::entropy(p).sum().item<double>();
+    entropy += distribution_entropy(p).sum().item<double>();
     largest += p.amax(1).sum().item<double>();
     count += static_cast<double>(p.size(0) * p.size(2));
   }
@@ -47,7 +39,7 @@ class Collector {
       sums_[{site, role}].add(p);
       if (role == "qk") qk_ = p;
       if (role == "v" && qk_.defined()) {
-        divergence_[site] += js_divergence(qk_, p).sum().item<double>();
+        divergence_[site] += jensen_shannon_divergence(qk_, p).sum().item<double>();
         qk_ = at::Tensor();
       }
     };
@@ -63,11 +55,11 @@ class Collector {
       const auto& [site, role] = key;
       result.reads.push_back(
           {.site = site,
-           .layer = layers.at(site),
            .kind = site == "model"          ? "output"
                    : site.ends_with(".mlp") ? "mlp"
                                             : "attention",
            .role = role,
+           .layer = layers.at(site),
            .sources = model_.residual().source_names(site),
            .mean = std::vector<double>(mean.data_ptr<double>(), mean.data_ptr<double>() + mean.numel()),
            .entropy = sums.entropy / sums.count,
@@ -79,12 +71,12 @@ class Collector {
   }
 
  private:
-  RouteDivergence divergence_of(const std::string& site, int64_t layer) const {
+  LayerDivergence divergence_of(const std::string& site, int64_t layer) const {
     const Sums& qk = sums_.at({site, "qk"});
     const Sums& v = sums_.at({site, "v"});
     auto as_distribution = [](const Sums& sums) { return (sums.probability / sums.count).view({1, -1, 1}); };
     return {layer, divergence_.at(site) / v.count,
-            js_divergence(as_distribution(qk), as_distribution(v)).item<double>()};
+            jensen_shannon_divergence(as_distribution(qk), as_distribution(v)).item<double>()};
   }
 
   std::map<std::string, int64_t> site_layers() const {
@@ -102,40 +94,48 @@ class Collector {
   at::Tensor qk_;
 };
 
-double mean_over_layers(const std::vector<RouteDivergence>& layers, double RouteDivergence::*form) {
+double mean_over_layers(const std::vector<LayerDivergence>& layers, double LayerDivergence::*form) {
   double sum = 0;
-  for (const RouteDivergence& layer : layers) sum += layer.*form;
+  for (const LayerDivergence& layer : layers) sum += layer.*form;
   return layers.empty() ? 0 : sum / static_cast<double>(layers.size());
 }
 
 }  // namespace
 
 double DepthDiagnostics::mean_per_token() const {
-  return mean_over_layers(divergence, &RouteDivergence::per_token);
+  return mean_over_layers(divergence, &LayerDivergence::per_token);
 }
 double DepthDiagnostics::mean_of_means() const {
-  return mean_over_layers(divergence, &RouteDivergence::of_means);
+  return mean_over_layers(divergence, &LayerDivergence::of_means);
+}
+
+int64_t for_first_windows(const TokenDataset& data, int64_t context, int64_t windows, int64_t batch_windows,
+                          const std::function<void(const at::Tensor&, const at::Tensor&)>& each) {
+  int64_t count = std::min(windows, window_count(data, context));
+  if (count < 1) fail_input("the split has {} tokens, less than one window of {}", data.tokens(), context);
+  for (int64_t first = 0; first < count; first += batch_windows) {
+    std::vector<int64_t> numbers;
+    for (int64_t i = first; i < std::min(count, first + batch_windows); ++i) numbers.push_back(i);
+    Batch batch = read_windows(data, numbers, context);
+    each(batch.token_ids, batch.targets);
+  }
+  return count * context;
 }
 
 DepthDiagnostics diagnose(const Transformer& model, const TokenDataset& data, int64_t windows,
                           int64_t batch_windows) {
   at::NoGradGuard no_grad;
-  int64_t context = model.config().context, count = std::min(windows, window_count(data, context));
-  if (count < 1) fail_input("the split has {} tokens, less than one window of {}", data.tokens(), context);
   Collector collector(model);
   DepthProbe probe = collector.probe();
-  for (int64_t first = 0; first < count; first += batch_windows) {
-    std::vector<int64_t> numbers;
-    for (int64_t i = first; i < std::min(count, first + batch_windows); ++i) numbers.push_back(i);
-    model.hidden(read_windows(data, numbers, context).token_ids, probe);
-  }
-  return collector.result(count * context);
+  return collector.result(
+      for_first_windows(data, model.config().context, windows, batch_windows,
+                        [&](const at::Tensor& token_ids, const at::Tensor&) { model.hidden(token_ids, probe); }));
 }
 
 Json diagnostics_to_json(const DepthDiagnostics& diagnostics) {
   if (diagnostics.reads.empty()) return Json::object();
   Json json = {{"diagnosed_tokens", diagnostics.tokens}, {"reads", Json::array()}};
-  for (const ReadStatistics& read : diagnostics.reads) {
+  for (const DepthReadSummary& read : diagnostics.reads) {
     json["reads"].push_back({{"site", read.site},
                              {"layer", read.layer},
                              {"kind", read.kind},
@@ -147,7 +147,7 @@ Json diagnostics_to_json(const DepthDiagnostics& diagnostics) {
   }
   if (diagnostics.divergence.empty()) return json;
   Json layers = Json::array();
-  for (const RouteDivergence& layer : diagnostics.divergence) {
+  for (const LayerDivergence& layer : diagnostics.divergence) {
     layers.push_back({{"layer", layer.layer}, {"per_token", layer.per_token}, {"of_means", layer.of_means}});
   }
   json["js_divergence"] = {{"unit", "nats"},

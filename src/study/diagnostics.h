@@ -13,33 +13,24 @@
 #include "data/token_dataset.h"
 #include "io/json.h"
 #include "model/transformer.h"
+#include "study/results.h"
 
 namespace depthroute {
 
-struct ReadStatistics {
-  std::string site;   // "model.layers.3.self_attn", "model.layers.3.mlp" or "model"
-  int64_t layer = 0;  // -1 for the final read
-  std::string kind;   // "attention", "mlp" or "output"
-  std::string role;   // "qkv", "qk", "v", "mlp", "out", ..
-  std::vector<std::string> sources;
-  std::vector<double> mean;  // by source; sums to 1
-  double entropy = 0;        // mean over tokens (and heads), in nats
-  double largest = 0;        // mean over tokens (and heads) of the largest weight
-};
-
-struct RouteDivergence {
-  int64_t layer = 0;
-  double per_token = 0, of_means = 0;
-};
-
 struct DepthDiagnostics {
   int64_t tokens = 0;
-  std::vector<ReadStatistics> reads;
-  std::vector<RouteDivergence> divergence;  // of variants with routes qk and v; layer by layer
+  // Means over tokens and heads. layer is -1 for the final read; role is "qkv", "qk", "v", "mlp", "out", ..
+  std::vector<DepthReadSummary> reads;
+  std::vector<LayerDivergence> divergence;  // of variants with routes qk and v; layer by layer
 
   double mean_per_token() const;
   double mean_of_means() const;
 };
+
+// Calls `each` with the token ids and targets of the first `windows` windows of the split (fewer if it is shorter),
+// `batch_windows` at a time, and returns the number of tokens. InputError where the split is shorter than a window.
+int64_t for_first_windows(const TokenDataset& data, int64_t context, int64_t windows, int64_t batch_windows,
+                          const std::function<void(const at::Tensor& token_ids, const at::Tensor& targets)>& each);
 
 // Over the first `windows` windows of the split (fewer if it is shorter), `batch_windows` at a time.
 DepthDiagnostics diagnose(const Transformer& model, const TokenDataset& data, int64_t windows,

@@ -113,8 +113,15 @@ std::vector<std::string> notes_on(const StudyResults& results, const StudyAnalys
                                   result.comparison.baseline, pair.seed, pair.reason));
     }
   }
-  note_mixture(results, &RunResult::machine, "machines", "their training times and rates are not comparable",
-               notes);
+  if (results.throughput) {
+    notes.push_back(format_text(
+        "Training seconds and tokens/s are not those of the runs: every variant was measured in turn on one "
+        "machine ({}, {} thread{}).",
+        results.throughput->machine, results.throughput->threads, results.throughput->threads == 1 ? "" : "s"));
+  } else {
+    note_mixture(results, &RunResult::machine, "machines", "their training times and rates are not comparable",
+                 notes);
+  }
   note_mixture(results, &RunResult::torch_version, "PyTorch versions", "equal seeds need not give equal bits",
                notes);
   note_mixture(results, &RunResult::depthroute_version, "versions of depthroute",

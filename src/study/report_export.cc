@@ -228,6 +228,15 @@ Json report_json(const StudyResults& results) {
                                        {"largest_difference", optional_json(c.largest)},
                                        {"differences", c.differences}});
   }
+  if (results.throughput) {
+    Json variants = Json::array();
+    for (const VariantThroughput& item : results.throughput->variants) {
+      variants.push_back(json_object({{"variant", item.variant}, {"tokens_per_second", item.tokens_per_second}}));
+    }
+    json["throughput"] = json_object({{"machine", results.throughput->machine},
+                                      {"threads", results.throughput->threads},
+                                      {"variants", variants}});
+  }
   json["notes"] = analysis.notes;
   json["protocol"] = results.protocol_json;
   return json;

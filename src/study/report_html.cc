@@ -6,15 +6,21 @@
 #include "study/charts.h"
 
 namespace depthroute {
+namespace {
+
+// A table of so many columns is printed smaller: paper does not scroll.
+constexpr size_t kWideTable = 7;
+
+}  // namespace
 
 std::string table_html(const Table& table) {
   const std::string caption = escape_html(table.caption);
   // The caption stands outside the scrolling part, or a phone would cut it off. Focusable, so that a keyboard can
   // scroll it.
   std::string html = format_text(
-      "<p class=\"caption\">{0}</p><div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+      "<p class=\"caption\">{0}</p><div class=\"scroll{1}\" tabindex=\"0\" role=\"region\" "
       "aria-label=\"{0}\"><table><thead><tr>",
-      caption);
+      caption, table.header.size() >= kWideTable ? " wide" : "");
   const auto alignment = [&](size_t column) { return column < table.text_columns ? "" : " class=\"n\""; };
   for (size_t column = 0; column < table.header.size(); ++column) {
     html += format_text("<th scope=\"col\"{}>{}</th>", alignment(column), escape_html(table.header[column]));
@@ -117,6 +123,7 @@ section{padding:18px 16px;border-radius:12px;margin:14px 0}.verdict{padding:14px
 @media print{body{background:#fff;font-size:10.5pt}section,.verdict{border-color:#bbb;border-radius:0}section{padding:0;border-width:0 0 1px}
 nav,.skip{display:none}figure,.verdict,tr{break-inside:avoid}h2,h3{break-after:avoid}.scroll,pre{overflow:visible}
 pre{white-space:pre-wrap}th,td{padding:3px 5px;min-width:0}tbody th{white-space:normal}.legend{break-after:avoid}table{font-size:8.5pt}
+.wide table{font-size:6.5pt}.wide th,.wide td{padding:2px 3px;overflow-wrap:anywhere}.wide .n,.wide tbody th{white-space:normal}
 details::details-content{content-visibility:visible;block-size:auto}}
 @media (prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
 )css";

@@ -6,6 +6,7 @@
 #include "io/format.h"
 #include "study/charts.h"
 #include "study/report_html.h"
+#include "study/route_findings.h"
 
 namespace depthroute {
 namespace {
@@ -156,6 +157,7 @@ std::string variant_maps(const RouteMeans& means, double largest, size_t number)
   html += paragraph(format_text("After {} tokens, mean over {} run{}.", tokens_label(means.tokens), means.runs,
                                 means.runs == 1 ? "" : "s"),
                     "soft");
+  html += list_html(route_findings(means.reads, means.divergence));
   html += "<div class=\"maps\">";
   for (size_t i = 0; i < names.size(); ++i) {
     html += heat_figure(means, names[i], largest, format_text("heat-{}-{}", number, i));

@@ -14,6 +14,7 @@
 #include "io/format.h"
 #include "study/report_analysis.h"
 #include "study/report_test_study.h"
+#include "study/throughput.h"
 
 namespace depthroute {
 namespace {
@@ -122,6 +123,55 @@ TEST(ReportJson, EqualTimeTakesTheSlowerRunsLossFromItsCurve) {
   const Json& pair = comparison_at(report, 0, kTotal)["equal_time_pairs"][0];
   EXPECT_NEAR(pair["variant_loss"], expected, 1e-9);
   EXPECT_NEAR(pair["baseline_loss"], loss_at("block_attnres", 1, 1000), 1e-12);
+}
+
+// {"study_hash": .., "machine": .., "threads": 2, "variants": ..} as bench step --study writes it.
+fs::path write_throughput(const TestStudy& study, const std::string& hash, const Json& rates) {
+  Json variants = Json::array();
+  for (const auto& [variant, rate] : rates.items())
+    variants.push_back({{"variant", variant}, {"tokens_per_second", rate}});
+  write_json(study.path() / "speed.json",
+             {{"study_hash", hash}, {"machine", "quiet machine"}, {"threads", 2}, {"variants", variants}});
+  return study.path() / "speed.json";
+}
+
+TEST(Throughput, TakesThePlaceOfTheRunsSeconds) {
+  const TestStudy study(1);
+  StudyResults results = read_study(study.path());
+  const fs::path path =
+      write_throughput(study, results.hash,
+                       {{"standard", 9000.0}, {"block_attnres", 8000.0}, {"rd_attnres", 4000.0}, {"other", 1.0}});
+  apply_throughput(read_throughput(path, results), results);
+  const Json report = report_json(results);
+  // rd_attnres at half the speed has done half of its steps when block_attnres is done.
+  const Json& pair = comparison_at(report, 0, kTotal)["equal_time_pairs"][0];
+  EXPECT_NEAR(pair["variant_loss"], loss_at("rd_attnres", 1, 500), 1e-9);
+  EXPECT_NEAR(pair["baseline_loss"], loss_at("block_attnres", 1, 1000), 1e-12);
+  EXPECT_NEAR(report["costs"][0]["tokens_per_second"], 9000, 1e-6);
+  EXPECT_NEAR(report["costs"][2]["tokens_per_second"], 4000, 1e-6);
+  EXPECT_EQ(report["throughput"]["machine"], "quiet machine");
+  ASSERT_EQ(report["notes"].size(), 1u);
+  EXPECT_NE(report["notes"][0].get<std::string>().find("quiet machine, 2 threads"), std::string::npos);
+  EXPECT_FALSE(report_json(read_study(study.path())).contains("throughput"));
+}
+
+TEST(Throughput, RefusesWhatIsNotOfTheStudy) {
+  const TestStudy study(1);
+  const StudyResults results = read_study(study.path());
+  const Json rates = {{"standard", 9000.0}, {"block_attnres", 8000.0}, {"rd_attnres", 4000.0}};
+  EXPECT_NO_THROW(read_throughput(write_throughput(study, results.hash, rates), results));
+  EXPECT_THROW(read_throughput(write_throughput(study, "other", rates), results), InputError);
+  for (const Json& bad : {Json(nullptr), Json(0.0), Json(-1.0), Json("fast")}) {
+    Json damaged = rates;
+    damaged["rd_attnres"] = bad;
+    EXPECT_THROW(read_throughput(write_throughput(study, results.hash, damaged), results), InputError) << bad;
+  }
+  Json incomplete = rates;
+  incomplete.erase("rd_attnres");
+  EXPECT_THROW(read_throughput(write_throughput(study, results.hash, incomplete), results), InputError);
+  write_file(study.path() / "speed.json", "[]");
+  EXPECT_THROW(read_throughput(study.path() / "speed.json", results), InputError);
+  EXPECT_THROW(read_throughput(study.path() / "absent.json", results), InputError);
 }
 
 TEST(ReportJson, EqualFlopsTakesTheCostlierRunsLossFromItsCurve) {

@@ -129,6 +129,20 @@ struct Calibration {
   std::optional<double> standard_deviation{}, largest{};  // of the differences, and of their sizes
 };
 
+struct VariantThroughput {
+  std::string variant;
+  double tokens_per_second = 0;
+};
+
+// What one machine measured of a study's variants (study/throughput.h).
+struct Throughput {
+  std::string machine;
+  int64_t threads = 0;
+  std::vector<VariantThroughput> variants{};
+
+  double tokens_per_second(const std::string& variant) const;  // 0 where it was not measured
+};
+
 struct StudyResults {
   std::string hash;
   StudyProtocol protocol;
@@ -136,6 +150,8 @@ struct StudyResults {
   std::vector<RunResult> runs;  // variants in the protocol's order, seeds within
   // Of an A/A study to put beside the effects; read_study leaves it absent.
   std::optional<Calibration> calibration;
+  // Of a measurement that the runs' seconds were taken from; read_study leaves it absent: they are the runs' own then.
+  std::optional<Throughput> throughput;
 
   const RunResult* find(const std::string& variant, int64_t seed) const;
 };

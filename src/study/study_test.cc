@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "io/test_folder.h"
 #include "study/calibration.h"
+#include "study/checkpoint_comparison.h"
 #include "study/diagnostics.h"
 #include "study/plan.h"
 #include "study/report.h"
@@ -155,7 +156,7 @@ TEST(Diagnostics, OfUniformAndOfSeparateRoutes) {
   TokenDataset data = TokenDataset::open(folder / "data", Split::kValidation);
   Transformer model(test_model(data.vocabulary_size()), 1);
   // Queries start at zero: uniform weights, no divergence.
-  for (const ReadStatistics& read : diagnose(model, data, 2, 1).reads) {
+  for (const DepthReadSummary& read : diagnose(model, data, 2, 1).reads) {
     double uniform = 1 / static_cast<double>(read.sources.size());
     ASSERT_EQ(read.mean.size(), read.sources.size());
     for (double weight : read.mean) EXPECT_NEAR(weight, uniform, 1e-6);
@@ -177,6 +178,64 @@ TEST(Diagnostics, OfUniformAndOfSeparateRoutes) {
   EXPECT_GT(result.divergence[1].per_token, 0.6);
   EXPECT_LE(result.divergence[1].per_token, std::log(2.0) + 1e-9);
   EXPECT_LE(result.divergence[1].of_means, result.divergence[1].per_token + 1e-9);  // JS is convex
+}
+
+TEST(CompareCheckpoints, FindsWhatDiffersAndNothingElse) {
+  TestFolder folder;
+  make_test_data(folder / "data");
+  TokenDataset data = TokenDataset::open(folder / "data", Split::kValidation);
+  const ModelConfig config = test_model(data.vocabulary_size());
+  Transformer model(config, 1), same(config, 1), other(config, 1);
+  CheckpointComparison equal = compare_checkpoints(model, same, data, 3, 2);
+  EXPECT_EQ(equal.tokens, 3 * config.context);
+  EXPECT_EQ(equal.difference(), 0);
+  EXPECT_EQ(equal.reads.size(), diagnose(model, data, 1, 1).reads.size());
+  EXPECT_TRUE(equal.unmatched.empty());
+  for (const ReadChange& read : equal.reads) EXPECT_NEAR(read.per_token, 0, 1e-12) << read.site << " " << read.role;
+
+  // One query turned far one way and the other: that read's two distributions have next to nothing in common, the
+  // reads before it stay as they were.
+  at::NoGradGuard no_grad;
+  at::manual_seed(1);
+  at::Tensor direction = at::randn({config.width}) * 100;
+  std::string query = "model.layers.1.self_attn.depth_read.query.v";
+  model.parameters().get(query).copy_(direction);
+  other.parameters().get(query).copy_(-direction);
+  CheckpointComparison turned = compare_checkpoints(model, other, data, 3, 2);
+  EXPECT_NE(turned.difference(), 0);
+  EXPECT_NEAR(turned.loss - turned.other_loss, turned.difference(), 1e-12);
+  for (const ReadChange& read : turned.reads) {
+    if (read.site == "model.layers.1.self_attn" && read.role == "v") {
+      EXPECT_GT(read.per_token, 0.6);
+      EXPECT_LE(read.of_means, read.per_token + 1e-9);
+    } else if (read.site.starts_with("model.layers.0.") || read.role == "qk") {
+      EXPECT_NEAR(read.per_token, 0, 1e-12) << read.site << " " << read.role;
+    }
+  }
+  CheckpointComparison reversed = compare_checkpoints(other, model, data, 3, 1);
+  EXPECT_NEAR(reversed.difference(), -turned.difference(), 1e-6);
+}
+
+TEST(CompareCheckpoints, ReadsOfOneModelOnlyAreNamed) {
+  TestFolder folder;
+  make_test_data(folder / "data");
+  TokenDataset data = TokenDataset::open(folder / "data", Split::kValidation);
+  const ModelConfig config = test_model(data.vocabulary_size());
+  Transformer model(config, 1), block(test_model(data.vocabulary_size(), "block_attnres"), 1);
+  CheckpointComparison comparison = compare_checkpoints(model, block, data, 1, 1);
+  const auto unmatched = [&](const std::string& name) {
+    return std::ranges::count(comparison.unmatched, "model.layers.0.self_attn " + name);
+  };
+  EXPECT_EQ(unmatched("qk"), 1);
+  EXPECT_EQ(unmatched("v"), 1);
+  EXPECT_EQ(unmatched("qkv"), 1);
+  for (const ReadChange& read : comparison.reads) EXPECT_FALSE(read.site.ends_with("self_attn")) << read.site;
+  EXPECT_FALSE(comparison.reads.empty());
+
+  ModelConfig longer = config;
+  longer.context *= 2;
+  Transformer other(longer, 1);
+  EXPECT_THROW(compare_checkpoints(model, other, data, 1, 1), InputError);
 }
 
 TEST(Plan, CountsWhatTheModelHas) {

@@ -43,3 +43,29 @@ log_interval = 1
 threads = 1
 TOML
 }
+
+# A study of six short runs on that data.
+write_study() {
+  cat > study.toml <<'TOML'
+name = "end-to-end"
+variants = ["standard", "block_attnres", "rd_attnres"]
+seeds = [1, 2]
+[[comparisons]]
+variant = "rd_attnres"
+baseline = "block_attnres"
+[model]
+preset = "tiny"
+layers = 2
+vocabulary = 300
+[data]
+folder = "data"
+[train]
+tokens = 1280
+batch_windows = 4
+learning_rate = 1e-2
+milestones = [640, 1280]
+checkpoint_interval = 3
+log_interval = 1
+threads = 1
+TOML
+}

@@ -2,28 +2,7 @@
 # A small study from its config to its report: in turn, as a job array, stopped and continued, with the same losses each time.
 source "$(dirname "$0")/common.bash"
 prepare_data
-cat > study.toml <<'TOML'
-name = "end-to-end"
-variants = ["standard", "block_attnres", "rd_attnres"]
-seeds = [1, 2]
-[[comparisons]]
-variant = "rd_attnres"
-baseline = "block_attnres"
-[model]
-preset = "tiny"
-layers = 2
-vocabulary = 300
-[data]
-folder = "data"
-[train]
-tokens = 1280
-batch_windows = 4
-learning_rate = 1e-2
-milestones = [640, 1280]
-checkpoint_interval = 3
-log_interval = 1
-threads = 1
-TOML
+write_study
 names="block_attnres-seed1 block_attnres-seed2 rd_attnres-seed1 rd_attnres-seed2 standard-seed1 standard-seed2"
 
 study() { "$program" study study.toml --out "$@" >out 2>err || fail "study $*: $(tail -n 1 err)"; }
@@ -160,6 +139,20 @@ has calibration 'report --aa'
 study aa-standard --aa --variant standard --list
 grep -q 'standard-again-seed2' out || fail "study --aa --variant"
 
+# Training time as one machine measured it.
+json bench step --study study.toml --rounds 1 --json
+for key in study_hash machine variants tokens_per_second; do has $key 'bench step --study'; done
+cp json speed.json
+cp -r one measured
+"$program" report measured --throughput speed.json >out 2>err || fail "report --throughput: $(tail -n 1 err)"
+grep -q 'measured in turn on one machine' measured/report.html || fail "the report does not say where its training times are from"
+json report measured --throughput speed.json --format json
+has throughput 'report --throughput'
+sed 's/"study_hash": ".*"/"study_hash": "0"/' speed.json > other.json
+"$program" report measured --throughput other.json >out 2>err
+[ "$?" = 2 ] && [ "$(wc -l < err)" = 1 ] && grep -q other.json err || fail "the measurement of another study: $(cat err)"
+"$program" bench step --study study.toml --preset s >out 2>err && fail "bench step takes --study and --preset together"
+
 # Reports.
 json report one --format json
 for key in format study hash comparisons runs protocol; do has $key report; done
@@ -183,6 +176,10 @@ grep -q 'standard' scratched/report.html || fail "no report of a study with dama
 json diagnose one/runs/rd_attnres-seed1 --data data --json
 for key in variant reads js_divergence; do has $key diagnose; done
 json diagnose one/runs/standard-seed1 --data data --json
+json diagnose one/runs/rd_attnres-seed1 --data data --against one/runs/rd_attnres-seed2 --json
+for key in findings against against_loss unmatched_reads; do has $key 'diagnose --against'; done
+"$program" diagnose one/runs/rd_attnres-seed1 --data data --against one/runs/standard-seed1 >out 2>err || fail "diagnose --against: $(tail -n 1 err)"
+grep -q '^Against one/runs/standard-seed1.*difference' out && grep -q 'reads of one of the two only: .*self_attn qk' out || fail "diagnose --against another variant: $(tail -n 2 out)"
 json evaluate one/runs/rd_attnres-seed1 --data data --split test --json
 for key in loss perplexity bits_per_byte tokens; do has $key evaluate; done
 loss() { sed -nE 's/.*"loss": ?([^,}]*).*/\1/p' "$1"; }
