@@ -7,6 +7,7 @@
 #include "study/plan.h"
 #include "study/power_plan.h"
 #include "study/study_config.h"
+#include "train/schedule.h"
 
 namespace depthroute {
 namespace {
@@ -57,7 +58,10 @@ Subject subject_of_config(const PlanArguments& options) {
   }
   subject.micro_batch_windows = runs[0].train.micro_batch_windows;
   subject.activation_checkpointing = runs[0].train.activation_checkpointing;
-  subject.tokens = runs[0].train.tokens;
+  const TrainConfig& train = runs[0].train;
+  const int64_t context = runs[0].model.context;
+  // With the branches that decay to the milestones.
+  subject.tokens = train.extendable() ? trained_steps(train, context) * train.batch_tokens(context) : train.tokens;
   subject.threads = runs[0].train.threads;
   for (const RunConfig& run : runs) {
     if (run.seed == runs[0].seed) subject.models.push_back(run.model);

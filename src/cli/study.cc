@@ -18,7 +18,7 @@ struct StudyArguments {
   std::vector<std::string> set;
   int64_t run = -1, jobs = 1;
   bool list = false, aa = false;
-  std::string variant;
+  std::string variant, extend;
 };
 
 // A study folder, and beside it an A/A study and a measurement of its variants' speed where they are given.
@@ -58,6 +58,7 @@ void run(const StudyArguments& options) {
   if (options.aa) runs.command.emplace_back("--aa");
   if (!options.variant.empty()) runs.command.insert(runs.command.end(), {"--variant", options.variant});
   if (options.run >= 0) runs.only = options.run;
+  runs.extend = options.extend;
   StudyOutcome outcome = run_study(study, options.out, runs);
   if (outcome.stopped) {
     std::printf("stopped and saved; the same command continues\n");
@@ -89,6 +90,8 @@ void add_study_command(CLI::App& app) {
       "--aa", options->aa, "Instead an A/A study: one variant twice a seed, to learn what chance alone does");
   command->add_option("--variant", options->variant, "Of --aa (default: the first comparison's baseline)")
       ->needs(aa);
+  command->add_option("--extend", options->extend,
+                      "A study's folder: take over its runs as they are, and go on to this study's longer horizon");
   command->add_flag("--list", options->list, "List the runs and their indices, and do nothing");
   command->footer("Example: depthroute study configs/study/quickstart.toml --out runs/quickstart");
   command->callback([options] { run(*options); });

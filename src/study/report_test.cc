@@ -1,8 +1,5 @@
 #include "study/report.h"
 
-// With a sanitizer GCC 12 warns about its own <regex> wherever it is inlined.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>

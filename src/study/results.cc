@@ -6,6 +6,7 @@
 #include <set>
 
 #include "io/format.h"
+#include "train/checkpoint.h"
 #include "train/run_config.h"
 
 namespace depthroute {
@@ -174,8 +175,14 @@ void apply_end(const Json& end, int64_t total_tokens, const std::string& where, 
   const auto reason = json_get<std::string>(end, "reason", where);
   const int64_t step = count(end, "step", where), tokens = count(end, "tokens", where);
   run.message = text_or_empty(end, "message", where);
-  if (reason == "finished") {
+  if (reason == "finished" && tokens >= total_tokens) {
     run.state = RunState::kFinished;
+    return;
+  }
+  // Taken over from a study with a shorter horizon, and not continued yet.
+  if (reason == "finished") {
+    run.state = RunState::kStopped;
+    run.message = format_text("finished {} of {} tokens", tokens, total_tokens);
     return;
   }
   if (reason != "stopped" && reason != "non_finite") fail_input("{}: end reason '{}' is unknown", where, reason);
@@ -186,46 +193,85 @@ void apply_end(const Json& end, int64_t total_tokens, const std::string& where, 
                             total_tokens, said);
 }
 
+struct Events {
+  std::map<int64_t, TrainPoint> train{};
+  std::map<int64_t, ValidationPoint> validation{};
+  std::map<int64_t, Diagnostics> diagnostics{};
+  std::optional<Json> end{};
+  double peak_bytes = kNotANumber;
+};
+
+TrainPoint read_train(const Json& event, int64_t step, int64_t tokens, const std::string& where) {
+  return {step,
+          tokens,
+          number(event, "loss", where),
+          number(event, "learning_rate", where),
+          number(event, "gradient_norm", where),
+          number(event, "seconds", where),
+          number(event, "tokens_per_second", where)};
+}
+
 // A resumed run repeats the steps since its last checkpoint, so the last event of a step is the valid one, and an
 // end counts only while nothing was trained after it.
-void read_metrics(const fs::path& path, int64_t total_tokens, RunResult& run) {
-  std::map<int64_t, TrainPoint> train;
-  std::map<int64_t, ValidationPoint> validation;
-  std::map<int64_t, Diagnostics> diagnostics;
-  std::optional<Json> end;
+Events read_events(const fs::path& path) {
+  Events events;
   const std::string where = path.string();
   for (const Json& event : read_json_lines(path)) {
     const auto kind = json_get<std::string>(event, "event", where);
     if (kind == "memory") {
       const double peak = number(event, "peak_bytes", where);
-      if (!(run.peak_bytes >= peak)) run.peak_bytes = peak;
+      if (!(events.peak_bytes >= peak)) events.peak_bytes = peak;
       continue;
     }
     if (kind != "train" && kind != "validation" && kind != "diagnostics" && kind != "end") continue;
     const int64_t step = count(event, "step", where), tokens = count(event, "tokens", where);
     if (kind == "end") {
-      end = event;
+      events.end = event;
     } else if (kind == "train") {
-      end.reset();
-      train[step] = {step,
-                     tokens,
-                     number(event, "loss", where),
-                     number(event, "learning_rate", where),
-                     number(event, "gradient_norm", where),
-                     number(event, "seconds", where),
-                     number(event, "tokens_per_second", where)};
+      events.end.reset();
+      events.train[step] = read_train(event, step, tokens, where);
     } else if (kind == "validation") {
-      ValidationPoint& point = validation[step] = read_validation(event, where);
+      ValidationPoint& point = events.validation[step] = read_validation(event, where);
       point.step = step, point.tokens = tokens;
     } else {
-      Diagnostics& point = diagnostics[step] = read_diagnostics(event, where);
+      Diagnostics& point = events.diagnostics[step] = read_diagnostics(event, where);
       point.step = step, point.tokens = tokens;
     }
   }
-  run.train = in_order(std::move(train));
-  run.validation = in_order(std::move(validation));
-  run.diagnostics = in_order(std::move(diagnostics));
-  if (end) return apply_end(*end, total_tokens, where, run);
+  return events;
+}
+
+// The milestones of a run that decays to them on branches. The run itself, not decayed, is no lower part of the same
+// loss curve, nor is a branch on its way: of both only the train events of the run remain.
+void add_branches(const fs::path& folder, Events& events) {
+  events.validation.clear();
+  for (const fs::path& branch : list_branches(folder)) {
+    const fs::path path = branch / "metrics.jsonl";
+    if (!fs::exists(path)) continue;
+    Events decay = read_events(path);
+    for (auto& [step, point] : decay.validation) {
+      if (point.milestone) events.validation[step] = point;
+    }
+    events.diagnostics.merge(decay.diagnostics);
+    if (!(events.peak_bytes >= decay.peak_bytes)) events.peak_bytes = decay.peak_bytes;
+    if (decay.end && decay.end->value("reason", "") == "non_finite") events.end = decay.end;
+  }
+}
+
+bool decays_on_branches(const RunResult& run) {
+  const Json train = run.config.value("train", Json::object());
+  return train.is_object() && train.contains("decay") && train["decay"] == "milestones";
+}
+
+void read_metrics(const fs::path& folder, int64_t total_tokens, RunResult& run) {
+  const fs::path path = folder / "metrics.jsonl";
+  Events events = read_events(path);
+  if (decays_on_branches(run)) add_branches(folder, events);
+  run.peak_bytes = events.peak_bytes;
+  run.train = in_order(std::move(events.train));
+  run.validation = in_order(std::move(events.validation));
+  run.diagnostics = in_order(std::move(events.diagnostics));
+  if (events.end) return apply_end(*events.end, total_tokens, path.string(), run);
   const int64_t reached = std::max(run.train.empty() ? 0 : run.train.back().tokens,
                                    run.validation.empty() ? 0 : run.validation.back().tokens);
   run.message =
@@ -261,7 +307,7 @@ RunResult read_run(const fs::path& folder, const std::string& variant, int64_t s
     run.state = RunState::kRunning;
     run.message = "started, nothing measured yet";
     if (fs::exists(folder / "metrics.jsonl")) {
-      read_metrics(folder / "metrics.jsonl", study.protocol.total_tokens, run);
+      read_metrics(folder, study.protocol.total_tokens, run);
     }
     read_test(folder / "test.json", run);
   } catch (const std::exception& error) {

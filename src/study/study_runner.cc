@@ -42,6 +42,27 @@ fs::path run_folder(const fs::path& folder, const StudyRun& run) {
   return folder / "runs" / run.name();
 }
 
+void adopt_run(const StudyConfig& study, const StudyRun& run, const fs::path& source, const fs::path& target) {
+  const std::string where = format_text("'{}'", (source / "run.json").string());
+  Json description = read_json(source / "run.json");
+  const Json canonical = run_config_to_json(run.config);
+  const std::vector<std::string> keys = differing_keys(json_get<Json>(description, "config", where), canonical);
+  if (!keys.empty())
+    fail_input("{} cannot be extended: it was trained with other values of {}", where, join_text(keys, ", "));
+  FolderLock lock(source);
+  AtomicFolder copy(target);
+  std::error_code error;
+  for (const char* part : {"metrics.jsonl", "checkpoints", "branches"}) {
+    if (!fs::exists(source / part)) continue;
+    fs::copy(source / part, copy.temporary() / part, fs::copy_options::recursive, error);
+    if (error) fail_run("cannot copy '{}': {}", (source / part).string(), error.message());
+  }
+  description["study_hash"] = study.hash;
+  description["config"] = canonical;
+  write_json(copy.temporary() / "run.json", description);
+  copy.commit();
+}
+
 // One run; false where it failed. A run that fails leaves the others alone: its error is shown, and the report will
 // name it.
 bool train_one(const StudyConfig& study, const StudyRun& run, const fs::path& folder, StudyOutcome& outcome) {
@@ -68,7 +89,7 @@ void train_side_by_side(const StudyConfig& study, const fs::path& folder, const 
   for (const StudyRun& run : study.runs) {
     commands.push_back(options.command);
     commands.back().insert(commands.back().end(), {"--run", std::to_string(run.index)});
-    was_finished.push_back(Metrics(run_folder(folder, run) / "metrics.jsonl").finished());
+    was_finished.push_back(Metrics(run_folder(folder, run) / "metrics.jsonl").finished(run.config.train.tokens));
   }
   auto codes = run_processes(commands, options.jobs, [&](size_t index, const std::string& line) {
     constexpr std::string_view kError = "depthroute: error:";
@@ -90,8 +111,10 @@ void train_side_by_side(const StudyConfig& study, const fs::path& folder, const 
 
 void evaluate_run(const fs::path& run_folder) {
   fs::path target = run_folder / "test.json";
-  if (fs::exists(target) || !Metrics(run_folder / "metrics.jsonl").finished()) return;
+  if (fs::exists(target) || !fs::exists(run_folder / "run.json")) return;
   Json config = json_get<Json>(read_json(run_folder / "run.json"), "config", run_folder.string());
+  auto tokens = json_get<int64_t>(config["train"], "tokens", run_folder.string());
+  if (!Metrics(run_folder / "metrics.jsonl").finished(tokens)) return;
   fs::path checkpoint = find_checkpoint(run_folder);
   verify_checkpoint(checkpoint);
   Transformer model = load_model(checkpoint);
@@ -106,6 +129,21 @@ void evaluate_run(const fs::path& run_folder) {
 
 }  // namespace
 
+void adopt_runs(const StudyConfig& study, const fs::path& old_folder, const fs::path& folder) {
+  if (!study.runs[0].config.train.extendable()) {
+    fail_input(
+        "the study's schedule decays towards a fixed end, so no run can be extended to it; schedule = \"wsd\" with "
+        "decay = \"milestones\" or \"none\" can");
+  }
+  if (!fs::exists(old_folder / "study.json")) fail_input("'{}' holds no study", old_folder.string());
+  for (const StudyRun& run : study.runs) {
+    const fs::path source = run_folder(old_folder, run), target = run_folder(folder, run);
+    if (fs::exists(target / "run.json") || !fs::exists(source / "run.json")) continue;
+    make_folder(target.parent_path());
+    adopt_run(study, run, source, target);
+  }
+}
+
 StudyOutcome run_study(const StudyConfig& study, const fs::path& folder, const StudyOptions& options) {
   std::optional<int64_t> only = options.only;
   if (only && (*only < 0 || *only >= static_cast<int64_t>(study.runs.size()))) {
@@ -114,6 +152,7 @@ StudyOutcome run_study(const StudyConfig& study, const fs::path& folder, const S
   // The runs share data and sizes. What cannot begin is not frozen: once it is put right, the same folder serves.
   check_training_data(study.runs[0].config);
   freeze(study, folder);
+  if (!options.extend.empty()) adopt_runs(study, options.extend, folder);
   StudyOutcome outcome;
   if (options.jobs > 1 && !only) {
     train_side_by_side(study, folder, options, outcome);

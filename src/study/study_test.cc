@@ -102,6 +102,52 @@ TEST(Study, RunsInPairsOnceAndRefusesAChange) {
   EXPECT_GT(test["loss"].get<double>(), 0);
 }
 
+TEST(Study, GoesOnToALongerHorizon) {
+  TestFolder folder;
+  make_test_data(folder / "data");
+  const std::vector<std::string> branches = {"train.schedule=wsd", "train.decay=milestones"};
+  std::vector<std::string> longer = branches;
+  longer.insert(longer.end(), {"train.tokens=1024", "train.milestones=[256, 512, 1024]"});
+  StudyConfig first = read(folder / "data", branches), second = read(folder / "data", longer);
+  EXPECT_NE(first.hash, second.hash);
+  run_study(first, folder / "first", {});
+  run_study(second, folder / "at once", {});
+  EXPECT_EQ(run_study(second, folder / "extended", {.extend = folder / "first"}).failed, 0);
+  EXPECT_THROW(run_study(second, folder / "first", {}), InputError) << "a frozen protocol";
+
+  const StudyResults at_once = read_study(folder / "at once"), extended = read_study(folder / "extended");
+  for (const RunResult& run : extended.runs) {
+    const RunResult* other = at_once.find(run.variant, run.seed);
+    ASSERT_EQ(run.state, RunState::kFinished) << run.message;
+    ASSERT_EQ(run.validation.size(), 3u);  // those of the branches, none of the run itself
+    ASSERT_EQ(run.diagnostics.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(run.validation[i].loss, other->validation[i].loss);
+      EXPECT_EQ(run.validation[i].tokens, second.runs[0].config.train.milestones[i]);
+      EXPECT_NE(milestone_point(run, second.runs[0].config.train.milestones[i]), nullptr);
+    }
+    const RunResult shorter = *read_study(folder / "first").find(run.variant, run.seed);
+    EXPECT_EQ(shorter.state, RunState::kFinished);
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(run.validation[i].loss, shorter.validation[i].loss);
+  }
+  // Taken over and not continued yet is not finished.
+  adopt_runs(second, folder / "first", folder / "waiting");
+  write_json(folder / "waiting" / "study.json", read_json(folder / "extended" / "study.json"));
+  const StudyResults waiting = read_study(folder / "waiting");
+  for (const RunResult& run : waiting.runs) {
+    EXPECT_EQ(run.state, RunState::kStopped);
+    EXPECT_EQ(run.message, "finished 512 of 1024 tokens");
+  }
+  evaluate_test_split(folder / "waiting");
+  EXPECT_FALSE(std::filesystem::exists(folder / "waiting" / "runs" / "rd_attnres-seed1" / "test.json"));
+
+  std::vector<std::string> other = longer;
+  other.emplace_back("train.learning_rate=2e-2");
+  EXPECT_THROW(run_study(read(folder / "data", other), folder / "other", {.extend = folder / "first"}), InputError);
+  EXPECT_THROW(run_study(read(folder / "data"), folder / "cosine", {.extend = folder / "first"}), InputError);
+  EXPECT_THROW(run_study(second, folder / "none", {.extend = folder / "absent"}), InputError);
+}
+
 TEST(CalibrationStudy, TrainsOneVariantTwiceFromTheSameTensors) {
   TestFolder folder;
   make_test_data(folder / "data");

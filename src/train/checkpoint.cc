@@ -49,6 +49,21 @@ void fill(const SafetensorsFile& file, const std::map<std::string, at::Tensor>& 
   }
 }
 
+std::string step_name(int64_t step) {
+  return format_text("{}{:09}", kStepPrefix, step);
+}
+
+// Those in `parent`, by ascending step.
+std::vector<fs::path> step_folders(const fs::path& parent) {
+  std::vector<fs::path> folders;
+  std::error_code error;
+  for (const fs::directory_entry& item : fs::directory_iterator(parent, error)) {
+    if (item.path().filename().string().starts_with(kStepPrefix)) folders.push_back(item.path());
+  }
+  std::sort(folders.begin(), folders.end());  // the numbers have leading zeros
+  return folders;
+}
+
 bool is_checkpoint(const fs::path& folder) {
   return fs::exists(folder / kStateFile) && fs::exists(folder / kModelFile);
 }
@@ -127,22 +142,28 @@ TrainingState load_training_state(const fs::path& folder) {
 }
 
 std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {
-  std::vector<fs::path> folders;
-  std::error_code error;
-  for (const fs::directory_entry& item : fs::directory_iterator(run_folder / "checkpoints", error)) {
-    if (item.path().filename().string().starts_with(kStepPrefix)) folders.push_back(item.path());
-  }
-  std::sort(folders.begin(), folders.end());  // the numbers have leading zeros
-  return folders;
+  return step_folders(run_folder / "checkpoints");
+}
+
+std::vector<fs::path> list_branches(const fs::path& run_folder) {
+  return step_folders(run_folder / "branches");
 }
 
 fs::path checkpoint_folder(const fs::path& run_folder, int64_t step) {
-  return run_folder / "checkpoints" / format_text("{}{:09}", kStepPrefix, step);
+  return run_folder / "checkpoints" / step_name(step);
+}
+
+fs::path branch_folder(const fs::path& run_folder, int64_t step) {
+  return run_folder / "branches" / step_name(step);
 }
 
 fs::path find_checkpoint(const fs::path& path) {
   if (is_checkpoint(path)) return path;
   std::vector<fs::path> folders = list_checkpoints(path);
+  for (const fs::path& branch : list_branches(path)) {
+    for (const fs::path& checkpoint : list_checkpoints(branch)) folders.push_back(checkpoint);
+  }
+  std::ranges::stable_sort(folders, {}, [](const fs::path& folder) { return folder.filename(); });
   if (folders.empty()) fail_input("'{}' is neither a checkpoint nor a run folder with checkpoints", path.string());
   return folders.back();
 }

@@ -42,8 +42,11 @@ TrainingState load_training_state(const std::filesystem::path& folder);
 // Folders of a run's checkpoints by ascending step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run_folder);
 std::filesystem::path checkpoint_folder(const std::filesystem::path& run_folder, int64_t step);
-// `path` itself if it is a checkpoint, or the newest checkpoint of the run folder `path`. InputError where there is
-// none.
+// The folder of the branch that decays to the milestone at `step`; a run folder but for run.json.
+std::filesystem::path branch_folder(const std::filesystem::path& run_folder, int64_t step);
+std::vector<std::filesystem::path> list_branches(const std::filesystem::path& run_folder);
+// `path` itself if it is a checkpoint, or the checkpoint of the run folder `path`, or of a branch of it, with the most
+// steps. InputError where there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 // Renames a damaged checkpoint, so that it is evidence and no checkpoint any more. RunError where that fails.
 void set_aside_checkpoint(const std::filesystem::path& folder);

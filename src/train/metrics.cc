@@ -23,11 +23,12 @@ void Metrics::rewind(int64_t step) const {
   write_file(path_, kept);
 }
 
-bool Metrics::finished() const {
+bool Metrics::finished(int64_t tokens) const {
   if (!std::filesystem::exists(path_)) return false;
   std::vector<Json> events = read_json_lines(path_);
   return !events.empty() && json_get<std::string>(events.back(), "event", path_.string()) == "end" &&
-         json_get<std::string>(events.back(), "reason", path_.string()) == "finished";
+         json_get<std::string>(events.back(), "reason", path_.string()) == "finished" &&
+         json_get<int64_t>(events.back(), "tokens", path_.string()) >= tokens;
 }
 
 }  // namespace depthroute

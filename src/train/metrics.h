@@ -17,8 +17,8 @@ class Metrics {
   void sync() const;
   // Removes what was written after `step` (by a process that was killed) and how earlier processes ended.
   void rewind(int64_t step) const;
-  // True if the last event is the end of a finished run.
-  bool finished() const;
+  // True if the last event is the end of a finished run of `tokens` tokens or more.
+  bool finished(int64_t tokens = 0) const;
 
  private:
   std::filesystem::path path_;

@@ -6,6 +6,7 @@
 #include "io/format.h"
 #include "io/text.h"
 #include "train/checkpoint.h"
+#include "train/schedule.h"
 
 namespace depthroute {
 namespace {
@@ -34,8 +35,20 @@ void flatten(const Json& value, const std::string& path, std::map<std::string, J
 std::map<std::string, Json> result_keys(const Json& canonical) {
   std::map<std::string, Json> flat;
   flatten(canonical, "", flat);
+  // Only a schedule that can be extended has the key: how far it goes changes nothing of what is there already.
+  if (flat.contains("train.decay")) flat.erase("train.tokens"), flat.erase("train.milestones");
   std::erase_if(flat, [](const auto& item) { return !shapes_result(item.first); });
   return flat;
+}
+
+Decay read_decay(const Config& table, Schedule schedule, const std::string& name) {
+  if (name == "end") return Decay::kEnd;
+  if (name != "milestones" && name != "none") {
+    fail_input("{}: unknown decay '{}', expected end, milestones or none", table.where("decay"), name);
+  }
+  if (schedule == Schedule::kCosine)
+    fail_input("{}: a cosine decays over the whole run; decay is for schedule = \"wsd\"", table.where("decay"));
+  return name == "none" ? Decay::kNone : Decay::kMilestones;
 }
 
 void read_residual_config(Config table, ModelConfig& model, const std::string& variant) {
@@ -108,6 +121,7 @@ TrainConfig read_train_config(Config table, int64_t context) {
     fail_input("{}: {} warm-up steps leave nothing of the run's {}", table.where("warmup_steps"),
                train.warmup_steps, steps);
   }
+  train.decay = read_decay(table, train.schedule, table.string("decay", "end"));
   train.decay_fraction = table.number_between("decay_fraction", train.decay_fraction, 0, 1);
   train.final_learning_rate_fraction =
       table.number_between("final_learning_rate_fraction", train.final_learning_rate_fraction, 0, 1);
@@ -125,6 +139,14 @@ TrainConfig read_train_config(Config table, int64_t context) {
     previous = milestone;
   }
   if (train.milestones.empty() || train.milestones.back() != train.tokens) train.milestones.push_back(train.tokens);
+  if (train.decay == Decay::kMilestones) {
+    const int64_t begin = decay_begin(train, train.steps_for(train.milestones[0], context));
+    if (begin <= train.warmup_steps) {
+      fail_input(
+          "{}: the decay to the first milestone would begin after step {}, within the {} steps of the warm-up",
+          table.where("milestones"), begin, train.warmup_steps);
+    }
+  }
   train.validation_interval = table.integer_between("validation_interval", 0, 0, kMaxSteps);
   train.checkpoint_interval = table.integer_between("checkpoint_interval", 0, 0, kMaxSteps);
   train.log_interval = table.integer_between("log_interval", train.log_interval, 1, kMaxSteps);
@@ -180,6 +202,7 @@ Json run_config_to_json(const RunConfig& config) {
                  {"threads", train.threads}}}};
   // Only where they are given, so that the hashes of runs without them stay what they are.
   if (config.order_seed() != config.seed) json["data_order_seed"] = config.order_seed();
+  if (train.extendable()) json["train"]["decay"] = train.decay == Decay::kNone ? "none" : "milestones";
   if (train.activation_checkpointing) json["train"]["activation_checkpointing"] = true;
   if (!train.initial_weights.empty()) {
     json["train"]["initial_checkpoint"] = train.initial_checkpoint.string();

@@ -14,6 +14,10 @@ namespace depthroute {
 
 enum class Schedule { kCosine, kWarmupStableDecay };
 
+// Where a warm-up-stable-decay run decays (docs/file_formats.md says more): at its end, which fixes its horizon; on a branch of its
+// own to every milestone; or nowhere. With the latter two the run itself stays at the full rate and can be extended.
+enum class Decay { kEnd, kMilestones, kNone };
+
 struct TrainConfig {
   int64_t tokens = 0;         // in all; rounded up to whole steps
   int64_t batch_windows = 0;  // windows of `context` tokens in an optimizer step
@@ -22,7 +26,8 @@ struct TrainConfig {
   double learning_rate = 0;
   Schedule schedule = Schedule::kCosine;
   int64_t warmup_steps = 0;
-  double decay_fraction = 0.2;  // of all steps, at the end: warm-up, stable, decay only
+  Decay decay = Decay::kEnd;    // warm-up, stable, decay only, as is the next
+  double decay_fraction = 0.2;  // of all steps to the end, or to the milestone
   double final_learning_rate_fraction = 0.1;
   double weight_decay = 0.1;  // on matrices only
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
@@ -35,6 +40,9 @@ struct TrainConfig {
   // Where the weights start from, a checkpoint of any variant (see model/conversion.h); empty: drawn from the seed.
   std::filesystem::path initial_checkpoint;
   std::string initial_weights;  // the checksum of that checkpoint's weights
+
+  // May `tokens` grow, and milestones be added, when a run continues? Its bits up to there do not depend on them then.
+  bool extendable() const { return decay != Decay::kEnd; }
 
   // What follows from the above for windows of `context` tokens.
   int64_t batch_tokens(int64_t context) const { return batch_windows * context; }
@@ -64,7 +72,7 @@ TrainConfig read_train_config(Config config, int64_t context);
 // run.json).
 Json run_config_to_json(const RunConfig& config);
 // Keys in which two canonical forms differ, leaving out those that do not change the result (log_interval,
-// checkpoint_interval, and paths).
+// checkpoint_interval, and paths; tokens and milestones of a run that can be extended).
 std::vector<std::string> differing_keys(const Json& a, const Json& b);
 // The checksum of the canonical form without the keys that do not change the result.
 std::string config_hash(const Json& canonical);

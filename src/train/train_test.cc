@@ -41,6 +41,31 @@ TEST(Schedule, WarmupStableDecayStaysUntilTheDecay) {
 }
 
 // AdamW written out in float64.
+TEST(Schedule, DecayOnBranchesLeavesTheRunAtTheFullRate) {
+  TrainConfig config;
+  config.learning_rate = 1;
+  config.schedule = Schedule::kWarmupStableDecay;
+  config.warmup_steps = 2;
+  config.batch_windows = 1;
+  config.milestones = {50, 100};
+  config.tokens = 100;
+  for (Decay decay : {Decay::kMilestones, Decay::kNone}) {
+    config.decay = decay;
+    for (int64_t step = 2; step < 100; ++step) EXPECT_EQ(learning_rate_at(config, step, 100), 1);
+  }
+  // A step is one token here. The decay takes a fifth: from 40 to 50 and from 80 to 100.
+  config.decay = Decay::kMilestones;
+  EXPECT_EQ(decay_begin(config, 50), 40);
+  EXPECT_EQ(trunk_steps(config, 1), 80);
+  EXPECT_EQ(trained_steps(config, 1), 80 + 10 + 20);
+  config.decay = Decay::kNone;
+  EXPECT_EQ(trained_steps(config, 1), 100);
+  config.decay = Decay::kEnd;
+  EXPECT_EQ(trained_steps(config, 1), 100);
+  EXPECT_EQ(learning_rate_at(config, 79, 100), 1);
+  EXPECT_LT(learning_rate_at(config, 80, 100), 1) << "the first step behind decay_begin";
+}
+
 TEST(AdamW, AgreesWithTheFormulaAndDecaysMatricesOnly) {
   TrainConfig config = train_config();
   config.weight_decay = 0.1;

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -27,16 +28,26 @@ namespace {
 
 constexpr const char* kRunFile = "run.json";
 
+// The branch of a run that decays to one of its milestones, from a checkpoint of the run.
+struct Branch {
+  fs::path start;
+  int64_t milestone = 0;  // tokens
+};
+
 class Trainer {
  public:
-  Trainer(const RunConfig& config, const fs::path& folder, const TrainingOptions& options);
+  // A run, or a branch of it in a folder of its own.
+  Trainer(const RunConfig& config, const fs::path& folder, const TrainingOptions& options, Branch branch = {});
   TrainingOutcome run();
+  bool is_finished() const;
 
  private:
   void check_identity() const;
   void write_identity() const;
-  bool is_finished() const;
+  void check_milestones() const;
   void restore();
+  bool run_branches();
+  Trainer branch_to(int64_t milestone) const;
   void start_from(const fs::path& checkpoint);
   bool restore_from(const fs::path& checkpoint);
   double train_step();
@@ -46,7 +57,11 @@ class Trainer {
   void save(bool milestone);
   TrainingOutcome end(const char* reason, TrainingOutcome outcome);
   bool is_milestone() const;
+  bool branches_off() const;
+  bool is_branch() const { return !branch_.start.empty(); }
 
+  Branch branch_;
+  Json canonical_;  // of the run, also in a branch of it
   RunConfig config_;
   TrainingOptions options_;
   // Before the folder: where the data does not fit, none is made.
@@ -55,10 +70,10 @@ class Trainer {
   fs::path folder_;
   FolderLock lock_;
   Metrics metrics_;
-  Json canonical_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<AdamW> optimizer_;
   TrainingState state_;
+  int64_t branched_until_ = -1;  // branches that begin at this step or before are done
   int64_t steps_, context_;
   double flops_per_token_;
 };
@@ -81,8 +96,19 @@ std::shared_ptr<const TokenDataset> open_split(const RunConfig& config, Split sp
   return data;
 }
 
-Trainer::Trainer(const RunConfig& config, const fs::path& folder, const TrainingOptions& options)
-    : config_(config),
+// What remains of the config for a branch: a run that ends with its milestone, and decays towards it.
+RunConfig branch_config(RunConfig config, const Branch& branch) {
+  if (branch.start.empty()) return config;
+  config.train.decay = Decay::kEnd;
+  config.train.tokens = branch.milestone;
+  config.train.milestones = {branch.milestone};
+  return config;
+}
+
+Trainer::Trainer(const RunConfig& config, const fs::path& folder, const TrainingOptions& options, Branch branch)
+    : branch_(std::move(branch)),
+      canonical_(run_config_to_json(config)),
+      config_(branch_config(config, branch_)),
       options_(options),
       training_(open_split(config, Split::kTrain)),
       validation_(open_split(config, Split::kValidation)),
@@ -90,8 +116,7 @@ Trainer::Trainer(const RunConfig& config, const fs::path& folder, const Training
       folder_(made_folder(folder)),
       lock_(folder_),
       metrics_(folder_ / "metrics.jsonl"),
-      canonical_(run_config_to_json(config)),
-      steps_(config.train.steps(config.model.context)),
+      steps_(trunk_steps(config_.train, config.model.context)),
       context_(config.model.context),
       flops_per_token_(training_flops_per_token(config.model)) {
   state_.config_hash = config_hash(canonical_);
@@ -105,10 +130,13 @@ void Trainer::check_identity() const {
   Json known = read_json(path);
   std::vector<std::string> keys = differing_keys(json_get<Json>(known, "config", path.string()), canonical_);
   if (!keys.empty()) {
-    fail_input(
-        "'{}' holds a run of another config; it differs in {}: use another folder, or the config it was started "
-        "with",
-        folder_.string(), join_text(keys, ", "));
+    const bool horizon = std::ranges::all_of(
+        keys, [](const std::string& key) { return key == "train.tokens" || key == "train.milestones"; });
+    fail_input("'{}' holds a run of another config; it differs in {}: {}", folder_.string(), join_text(keys, ", "),
+               horizon
+                   ? "its schedule decays towards a fixed end, so it cannot be extended; use another folder (with "
+                     "schedule = \"wsd\" and decay = \"milestones\" a run can be)"
+                   : "use another folder, or the config it was started with");
   }
   if (json_get<std::string>(known, "data_hash", path.string()) != state_.data_hash) {
     fail_input("'{}' holds a run on other data than '{}' holds now", folder_.string(),
@@ -121,7 +149,14 @@ void Trainer::check_identity() const {
 
 void Trainer::write_identity() const {
   fs::path path = folder_ / kRunFile;
-  if (fs::exists(path)) return;
+  if (fs::exists(path)) {
+    // The same run, but perhaps with another horizon.
+    Json known = read_json(path);
+    if (known["config"]["train"]["milestones"] == canonical_["train"]["milestones"]) return;
+    known["config"] = canonical_;
+    write_json(path, known);
+    return;
+  }
   int64_t embedding = config_.model.vocabulary * config_.model.width;
   int64_t parameters = 0;
   for (const ParameterSpec& spec : model_parameters(config_.model)) {
@@ -151,7 +186,7 @@ void Trainer::write_identity() const {
 
 // A run whose last checkpoint has been damaged since is not finished; one whose checkpoints were removed is.
 bool Trainer::is_finished() const {
-  if (!metrics_.finished()) return false;
+  if (!metrics_.finished(config_.train.tokens)) return false;
   std::vector<fs::path> checkpoints = list_checkpoints(folder_);
   try {
     if (!checkpoints.empty()) verify_checkpoint(checkpoints.back());
@@ -168,7 +203,10 @@ void Trainer::restore() {
   for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend() && !restored; ++checkpoint) {
     restored = restore_from(*checkpoint);
   }
-  if (!restored) {
+  if (!restored && is_branch()) {
+    // Set aside if it is damaged: the same command makes it again from the one before.
+    if (!restore_from(branch_.start)) fail_run("there is no whole checkpoint to branch off from; start again");
+  } else if (!restored) {
     if (config_.train.initial_checkpoint.empty()) {
       model_ = std::make_unique<Transformer>(config_.model, config_.seed);
     } else {
@@ -210,19 +248,68 @@ bool Trainer::restore_from(const fs::path& checkpoint) {
   return true;
 }
 
+Trainer Trainer::branch_to(int64_t milestone) const {
+  TrainingOptions options = options_;
+  options.label += format_text(" to {}", format_count(static_cast<double>(milestone)));
+  int64_t end = config_.train.steps_for(milestone, context_);
+  return {config_,
+          branch_folder(folder_, end),
+          options,
+          {checkpoint_folder(folder_, decay_begin(config_.train, end)), milestone}};
+}
+
+// Before anything is changed: a milestone can be added only where its branch can still begin.
+void Trainer::check_milestones() const {
+  if (config_.train.decay != Decay::kMilestones) return;
+  std::vector<fs::path> checkpoints = list_checkpoints(folder_);
+  for (int64_t milestone : config_.train.milestones) {
+    int64_t end = config_.train.steps_for(milestone, context_), begin = decay_begin(config_.train, end);
+    fs::path start = checkpoint_folder(folder_, begin);
+    bool ahead = checkpoints.empty() || checkpoints.back() < start;
+    if (ahead || fs::exists(start) || fs::exists(branch_folder(folder_, end))) continue;
+    fail_input(
+        "the decay to the milestone of {} tokens begins after step {}, which the run in '{}' has passed without a "
+        "checkpoint that it kept: the milestone cannot be added to it",
+        milestone, begin, folder_.string());
+  }
+}
+
+// True where all branches that begin at or before this step are done; false where a signal stopped one.
+bool Trainer::run_branches() {
+  if (config_.train.decay != Decay::kMilestones) return true;
+  for (int64_t milestone : config_.train.milestones) {
+    int64_t begin = decay_begin(config_.train, config_.train.steps_for(milestone, context_));
+    if (begin <= branched_until_ || begin > state_.step) continue;
+    Trainer branch = branch_to(milestone);
+    if (branch.is_finished()) continue;
+    // One model and optimizer in memory at a time; the checkpoint has all of it.
+    model_.reset();
+    optimizer_.reset();
+    if (branch.run() == TrainingOutcome::kStopped) return false;
+    restore();
+  }
+  branched_until_ = state_.step;
+  return true;
+}
+
 TrainingOutcome Trainer::run() {
-  check_identity();
+  if (!is_branch()) {
+    check_identity();
+    check_milestones();
+  }
   if (is_finished()) return TrainingOutcome::kWasFinished;
   remove_leftovers(folder_);
   remove_leftovers(checkpoint_folder(folder_, 0).parent_path());
   at::set_num_threads(static_cast<int>(config_.train.threads));
   restore();
   // Only now: a model that does not fit into memory leaves the folder free for one that does.
-  write_identity();
+  if (!is_branch()) write_identity();
   reset_peak_memory();
   Progress progress(options_.label, steps_ * config_.train.batch_tokens(context_), "tokens");
   progress.set_start(state_.tokens);
-  while (state_.step < steps_) {
+  while (true) {
+    if (!run_branches()) return end("stopped", TrainingOutcome::kStopped);
+    if (state_.step >= steps_) break;
     auto begin = std::chrono::steady_clock::now();
     double learning_rate = learning_rate_at(config_.train, state_.step, steps_);
     double loss = train_step();
@@ -234,8 +321,8 @@ TrainingOutcome Trainer::run() {
     state_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     progress.update(state_.tokens, format_text("loss {:.3f}", loss));
     after_step(loss, norm, learning_rate);
-    if (stop_signal() != 0 && state_.step < steps_) {
-      save(is_milestone());
+    if (stop_signal() != 0 && (state_.step < steps_ || branches_off())) {
+      save(is_milestone() || branches_off());
       return end("stopped", TrainingOutcome::kStopped);
     }
   }
@@ -275,11 +362,20 @@ void Trainer::check_finite(double loss, double gradient_norm) {
   fail_run("{}", message);
 }
 
+// A milestone of a run with branches is one of a branch of it.
 bool Trainer::is_milestone() const {
+  if (config_.train.decay == Decay::kMilestones) return false;
   for (int64_t milestone : config_.train.milestones) {
     if (config_.train.steps_for(milestone, context_) == state_.step) return true;
   }
   return false;
+}
+
+bool Trainer::branches_off() const {
+  return config_.train.decay == Decay::kMilestones &&
+         std::ranges::any_of(config_.train.milestones, [&](int64_t milestone) {
+           return decay_begin(config_.train, config_.train.steps_for(milestone, context_)) == state_.step;
+         });
 }
 
 void Trainer::after_step(double loss, double gradient_norm, double learning_rate) {
@@ -296,7 +392,9 @@ void Trainer::after_step(double loss, double gradient_norm, double learning_rate
                   {"tokens_per_second", static_cast<double>(state_.tokens) / state_.seconds}});
   }
   if (every(config_.train.validation_interval) || milestone) validate(milestone);
-  if (every(config_.train.checkpoint_interval) || milestone) save(milestone);
+  // What a branch begins from is kept.
+  bool kept = milestone || branches_off();
+  if (every(config_.train.checkpoint_interval) || kept) save(kept);
 }
 
 void Trainer::validate(bool milestone) {
@@ -327,7 +425,13 @@ void Trainer::save(bool milestone) {
 
 TrainingOutcome Trainer::end(const char* reason, TrainingOutcome outcome) {
   metrics_.add({{"event", "memory"}, {"peak_bytes", peak_memory_bytes()}});
-  metrics_.add({{"event", "end"}, {"step", state_.step}, {"tokens", state_.tokens}, {"reason", reason}});
+  // A finished run has reached its horizon, though the last of the way was a branch's.
+  bool finished = outcome == TrainingOutcome::kFinished;
+  int64_t steps = finished ? config_.train.steps(context_) : state_.step;
+  metrics_.add({{"event", "end"},
+                {"step", steps},
+                {"tokens", steps * config_.train.batch_tokens(context_)},
+                {"reason", reason}});
   metrics_.sync();
   return outcome;
 }

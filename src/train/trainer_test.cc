@@ -61,7 +61,7 @@ class TrainerTest : public ::testing::Test {
     run_ahead(run);
   }
   static void run_ahead(const fs::path& run) {
-    append_line(run / "metrics.jsonl", R"({"event":"train","step":9,"tokens":0,"loss":0})");
+    append_line(run / "metrics.jsonl", R"({"event":"train","step":99,"tokens":0,"loss":0})");
   }
 
   static TestFolder* folder_;
@@ -162,6 +162,102 @@ TEST_F(TrainerTest, AnotherConfigIsRefusedWithItsKeys) {
   other.seed = 2;
   std::string message = message_of<InputError>([&] { run_training(other, out / "a", {}); });
   EXPECT_NE(message.find("seed, train.learning_rate"), std::string::npos) << message;
+}
+
+// Warm-up, stable, decay over `steps`, which are the milestones: 8 of 10 steps before the decay, 16 of 20.
+class HorizonTest : public TrainerTest {
+ protected:
+  RunConfig horizon(Decay decay, const std::vector<int64_t>& steps) const {
+    RunConfig run = config();
+    run.train.schedule = Schedule::kWarmupStableDecay;
+    run.train.decay = decay;
+    run.train.milestones.clear();
+    for (int64_t step : steps) run.train.milestones.push_back(step * 4 * run.model.context);
+    run.train.tokens = run.train.milestones.back();
+    return run;
+  }
+  static std::string branch_bytes(const fs::path& run, int64_t step) {
+    return final_bytes(branch_folder(run, step));
+  }
+};
+
+TEST_F(HorizonTest, ABranchIsTheRunThatEndsThere) {
+  TestFolder out;
+  EXPECT_EQ(run_training(horizon(Decay::kMilestones, {10, 20}), out / "both", {}), TrainingOutcome::kFinished);
+  EXPECT_EQ(run_training(horizon(Decay::kMilestones, {10, 20}), out / "both", {}), TrainingOutcome::kWasFinished);
+  for (int64_t step : {10, 20}) {
+    const fs::path alone = out / std::to_string(step);
+    run_training(horizon(Decay::kEnd, {step}), alone, {});
+    EXPECT_EQ(branch_bytes(out / "both", step), final_bytes(alone)) << step;
+    EXPECT_EQ(losses(branch_folder(out / "both", step), "validation"), losses(alone, "validation")) << step;
+  }
+  EXPECT_TRUE(losses(out / "both", "validation").empty());
+  EXPECT_EQ(losses(out / "both", "train").size(), 16u);
+  EXPECT_EQ(load_training_state(find_checkpoint(out / "both")).step, 20);
+}
+
+TEST_F(HorizonTest, AFinishedRunGoesOnToALongerHorizon) {
+  TestFolder out;
+  for (Decay decay : {Decay::kMilestones, Decay::kNone}) {
+    const std::string name = decay == Decay::kNone ? "none" : "milestones";
+    run_training(horizon(decay, {10}), out / name, {});
+    const std::string first = final_bytes(out / name);
+    EXPECT_EQ(run_training(horizon(decay, {10, 20}), out / name, {}), TrainingOutcome::kFinished);
+    run_training(horizon(decay, {10, 20}), out / (name + "-at-once"), {});
+    EXPECT_EQ(final_bytes(out / name), final_bytes(out / (name + "-at-once"))) << name;
+    EXPECT_NE(final_bytes(out / name), first) << name;
+    EXPECT_EQ(losses(out / name, "train"), losses(out / (name + "-at-once"), "train")) << name;
+    const Json description = read_json(out / name / "run.json");
+    EXPECT_EQ(description["config"], read_json(out / (name + "-at-once") / "run.json")["config"]) << name;
+  }
+  EXPECT_EQ(losses(out / "none", "validation").size(), 2u);
+}
+
+TEST_F(HorizonTest, ResumesInABranchAndBehindIt) {
+  TestFolder out;
+  const RunConfig run = horizon(Decay::kMilestones, {10, 20});
+  run_training(run, out / "whole", {});
+  const auto expect_same = [&](const std::string& name) {
+    EXPECT_EQ(run_training(run, out / name, {}), TrainingOutcome::kFinished) << name;
+    for (int64_t step : {10, 20})
+      EXPECT_EQ(branch_bytes(out / name, step), branch_bytes(out / "whole", step)) << name;
+    EXPECT_EQ(losses(out / name, "train"), losses(out / "whole", "train")) << name;
+    EXPECT_EQ(losses(branch_folder(out / name, 20), "train"), losses(branch_folder(out / "whole", 20), "train"));
+  };
+  // As if killed in the last branch, before its first checkpoint, and in the first branch.
+  fs::copy(out / "whole", out / "late", fs::copy_options::recursive);
+  run_ahead(out / "late");
+  forget_after(branch_folder(out / "late", 20), 18);
+  expect_same("late");
+  run_ahead(out / "late");
+  fs::remove_all(branch_folder(out / "late", 20));
+  expect_same("late");
+  fs::copy(out / "whole", out / "early", fs::copy_options::recursive);
+  forget_after(out / "early", 8);
+  fs::remove_all(branch_folder(out / "early", 20));
+  forget_after(branch_folder(out / "early", 10), 9);
+  expect_same("early");
+  // What it branches off from has gone: made again from the checkpoint before.
+  run_ahead(out / "early");
+  fs::remove_all(branch_folder(out / "early", 20));
+  write_file(checkpoint_folder(out / "early", 16) / "state.json", "{}");
+  expect_same("early");
+}
+
+TEST_F(HorizonTest, WhatCannotBeExtendedIsRefused) {
+  TestFolder out;
+  run_training(config(), out / "cosine", {});
+  RunConfig longer = config();
+  longer.train.milestones.push_back(longer.train.tokens *= 2);
+  EXPECT_NE(message_of<InputError>([&] { run_training(longer, out / "cosine", {}); }).find("cannot be extended"),
+            std::string::npos);
+  // The run has passed step 4, where the decay to 5 would have begun.
+  run_training(horizon(Decay::kMilestones, {10}), out / "run", {});
+  EXPECT_NE(message_of<InputError>([&] {
+              run_training(horizon(Decay::kMilestones, {5, 20}), out / "run", {});
+            }).find("after step 4"),
+            std::string::npos);
+  EXPECT_EQ(run_training(horizon(Decay::kMilestones, {10}), out / "run", {}), TrainingOutcome::kWasFinished);
 }
 
 TEST_F(TrainerTest, ALossThatIsNotFiniteStopsTheRun) {
