@@ -16,7 +16,12 @@ bool chooses(const DepthReadSummary& read) {
 }
 
 bool collapsed(const DepthReadSummary& read) {
-  return read.largest >= kCollapsedLargest;
+  return std::ranges::any_of(read.mean, [](double share) { return share >= kCollapsedShare; });
+}
+
+// Every token takes from one source, but not all from the same: a choice, and no collapse.
+bool sharp(const DepthReadSummary& read) {
+  return read.largest >= kSharpLargest && !collapsed(read);
 }
 
 bool even(const DepthReadSummary& read) {
@@ -97,11 +102,11 @@ std::vector<std::string> route_findings(const std::vector<DepthReadSummary>& rea
                                         const std::vector<LayerDivergence>& divergence) {
   if (std::ranges::none_of(reads, chooses)) return {};
   std::vector<std::string> findings;
-  const std::string onto_one = reads_with(reads, collapsed), evenly = reads_with(reads, even);
+  const std::string onto_one = reads_with(reads, collapsed), evenly = reads_with(reads, even),
+                    one_each = reads_with(reads, sharp);
   if (!onto_one.empty()) {
     findings.push_back(
-        format_text("Collapsed onto one source (mean largest weight of a token at least {:.2f}): {}.",
-                    kCollapsedLargest, onto_one));
+        format_text("Collapsed onto one source (a mean share of at least {:.2f}): {}.", kCollapsedShare, onto_one));
   }
   if (!evenly.empty()) {
     findings.push_back(
@@ -121,6 +126,11 @@ std::vector<std::string> route_findings(const std::vector<DepthReadSummary>& rea
         kAlikeDivergence));
   }
   if (findings.empty()) findings.emplace_back("No route has collapsed, and no source is dead.");
+  if (!one_each.empty()) {
+    findings.push_back(format_text(
+        "Takes from one source for each token, not the same for all (mean largest weight at least {:.2f}): {}.",
+        kSharpLargest, one_each));
+  }
   return findings;
 }
 

@@ -45,6 +45,15 @@ TEST(RouteFindings, NamesCollapsedReadsByRouteAndLayer) {
       << found[0];
 }
 
+TEST(RouteFindings, SharpTokensThatDifferAreNoCollapse) {
+  DepthReadSummary read = read_of("mlp", "mlp", 0, kSources, {0.8, 0.1, 0.1});
+  read.entropy = 0.05, read.largest = 0.97;
+  const std::vector<std::string> found = route_findings({read}, {});
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0], "No route has collapsed, and no source is dead.");
+  EXPECT_NE(found[1].find("one source for each token"), std::string::npos) << found[1];
+}
+
 TEST(RouteFindings, NamesReadsThatDoNotChoose) {
   const std::vector<std::string> found = route_findings(
       {read_of("mlp", "mlp", 2, kSources, {0.33, 0.33, 0.34}), read_of("mlp", "mlp", 3, kSources, {0.7, 0.1, 0.2})},
