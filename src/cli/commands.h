@@ -11,6 +11,7 @@ void add_study_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_diagnose_command(CLI::App& app);
 void add_convert_command(CLI::App& app);
+void add_status_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 

@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
   depthroute::add_study_command(app);
   depthroute::add_report_command(app);
   depthroute::add_diagnose_command(app);
+  depthroute::add_status_command(app);
   depthroute::add_bench_command(app);
   return run(app, argc, argv);
 }

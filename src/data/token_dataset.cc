@@ -106,8 +106,7 @@ void TokenDataset::copy(int64_t start, int64_t count, int64_t* out) const {
   if (start < 0 || count < 0 || start > tokens_ || count > tokens_ - start) {
     fail_input("tokens {} to {} are outside the {} of the data", start, start + count, tokens_);
   }
-  // The last shard that begins at or before `start`.
-  size_t shard = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), start) - begins_.begin()) - 1;
+  size_t shard = shard_of(start);
   while (count > 0) {
     int64_t offset = start - begins_[shard];
     int64_t part = std::min(count, static_cast<int64_t>(shards_[shard].tokens().size()) - offset);
@@ -117,6 +116,16 @@ void TokenDataset::copy(int64_t start, int64_t count, int64_t* out) const {
     out += part;
     ++shard;
   }
+}
+
+// The last shard that begins at or before the position.
+size_t TokenDataset::shard_of(int64_t position) const {
+  return static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), position) - begins_.begin()) - 1;
+}
+
+TokenPlace TokenDataset::place_of(int64_t position) const {
+  size_t shard = shard_of(position);
+  return {shards_[shard].path(), kShardHeaderBytes + 2 * (position - begins_[shard])};
 }
 
 void TokenDataset::copy_from(size_t shard, int64_t offset, int64_t count, int64_t* out) const {

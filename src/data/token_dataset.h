@@ -11,6 +11,12 @@
 
 namespace depthroute {
 
+// Where a token lies on the disk.
+struct TokenPlace {
+  std::filesystem::path file;
+  int64_t byte_offset = 0;
+};
+
 class TokenDataset {
  public:
   // A folder with a manifest, or one with shards of llm.c alone: those named *train*.bin, *val*.bin, *test*.bin, in
@@ -36,10 +42,14 @@ class TokenDataset {
   // sequence, or for a token outside the vocabulary (it names file and offset).
   void copy(int64_t start, int64_t count, int64_t* out) const;
 
+  // Of the token at `position`, which must be within the sequence.
+  TokenPlace place_of(int64_t position) const;
+
  private:
   void open_manifest(const std::filesystem::path& folder, Split split, int64_t vocabulary_size);
   void open_shards_alone(const std::filesystem::path& folder, Split split, int64_t vocabulary_size);
   void add_shard(const std::filesystem::path& path);
+  size_t shard_of(int64_t position) const;
   void copy_from(size_t shard, int64_t offset, int64_t count, int64_t* out) const;
 
   std::vector<TokenShard> shards_;

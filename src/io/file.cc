@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "io/error.h"
@@ -226,7 +228,13 @@ FolderLock::FolderLock(const fs::path& folder) {
   fs::path path = folder / "lock";
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor_ < 0) fail_run("cannot write '{}': {}", path.string(), last_error());
-  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+  // is_locked holds it for an instant: one refusal is none yet.
+  bool held = flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+  for (int attempt = 0; !held && attempt < 10; ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    held = flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+  }
+  if (!held) {
     close(descriptor_);
     fail_run("'{}' is in use by another process; wait for it, or stop it first", folder.string());
   }
@@ -234,6 +242,15 @@ FolderLock::FolderLock(const fs::path& folder) {
 
 FolderLock::~FolderLock() {
   close(descriptor_);
+}
+
+bool is_locked(const fs::path& folder) {
+  int descriptor = open((folder / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  // Shared, and held for an instant only: two that look do not see each other, and FolderLock asks more than once.
+  bool locked = flock(descriptor, LOCK_SH | LOCK_NB) != 0;
+  close(descriptor);
+  return locked;
 }
 
 }  // namespace depthroute

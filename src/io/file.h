@@ -96,4 +96,7 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
+// Does a process hold the folder's lock? Writes nothing.
+bool is_locked(const std::filesystem::path& folder);
+
 }  // namespace depthroute

@@ -372,6 +372,18 @@ const RunResult* StudyResults::find(const std::string& variant, int64_t seed) co
   return nullptr;
 }
 
+RunResult read_single_run(const fs::path& folder, int64_t* total_tokens) {
+  const Json description = read_json(folder / "run.json");
+  const std::string where = (folder / "run.json").string();
+  StudyResults alone;
+  alone.hash = json_get<std::string>(description, "study_hash", where);
+  *total_tokens =
+      count(json_get<Json>(json_get<Json>(description, "config", where), "train", where), "tokens", where);
+  alone.protocol.total_tokens = *total_tokens;
+  return read_run(folder, json_get<std::string>(description, "variant", where), count(description, "seed", where),
+                  alone);
+}
+
 StudyResults read_study(const fs::path& folder) {
   const fs::path path = folder / "study.json";
   const std::string where = path.string();

@@ -161,6 +161,9 @@ StudyProtocol read_protocol(const Json& json, const std::string& where);
 
 StudyResults read_study(const std::filesystem::path& folder);
 
+// A run's folder by itself, with the tokens it is to be trained for. InputError where it has no sound run.json.
+RunResult read_single_run(const std::filesystem::path& folder, int64_t* total_tokens);
+
 // The run's validation at a milestone (tokens), or null. The trainer validates after whole steps, so the event may
 // lie up to one step's tokens beside the milestone.
 const ValidationPoint* milestone_point(const RunResult& run, int64_t milestone);

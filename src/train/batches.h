@@ -28,8 +28,9 @@ class TrainingBatches {
 
   // Windows [first, first + count) of the batch of optimizer step `step` (0-based).
   Batch read(int64_t step, int64_t first, int64_t count) const;
-  // Their numbers, for messages.
+  // Their numbers, and where each begins on the disk, for messages.
   std::vector<int64_t> windows(int64_t step, int64_t first, int64_t count) const;
+  TokenPlace place_of_window(int64_t window) const { return data_->place_of(window * context_); }
 
  private:
   std::shared_ptr<const TokenDataset> data_;

@@ -64,6 +64,24 @@ std::vector<fs::path> step_folders(const fs::path& parent) {
   return folders;
 }
 
+uint64_t bytes_of(const std::map<std::string, at::Tensor>& tensors) {
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors) bytes += tensor.nbytes();
+  return bytes;
+}
+
+// Better said before gigabytes are written than after; what is there stays either way.
+void check_room(const fs::path& folder, uint64_t bytes) {
+  constexpr uint64_t kHeaders = 1 << 16;
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (!error && space.available < bytes + kHeaders) {
+    fail_run("no room for a checkpoint in '{}': it takes {:.1f} MB, {:.1f} MB are free; make room and start again",
+             folder.string(), static_cast<double>(bytes + kHeaders) / 1e6,
+             static_cast<double>(space.available) / 1e6);
+  }
+}
+
 bool is_checkpoint(const fs::path& folder) {
   return fs::exists(folder / kStateFile) && fs::exists(folder / kModelFile);
 }
@@ -73,20 +91,24 @@ bool is_checkpoint(const fs::path& folder) {
 void write_checkpoint(const fs::path& folder, const Transformer& model, const AdamW& optimizer,
                       const TrainingState& state) {
   make_folder(folder.parent_path());
-  AtomicFolder target(folder);
   std::map<std::string, at::Tensor> weights;
   for (const auto& [name, parameter] : model.parameters().items()) weights[name] = parameter.detach();
+  check_room(folder.parent_path(), bytes_of(weights) + bytes_of(optimizer.state()));
+  AtomicFolder target(folder);
   // Hugging Face refuses weights without this note.
   write_safetensors(target.temporary() / kModelFile, entries_of(weights), {{"format", "pt"}});
   write_safetensors(target.temporary() / kOptimizerFile, entries_of(optimizer.state()), {});
   write_json(target.temporary() / kConfigFile, model_config_to_json(model.config()));
-  write_json(target.temporary() / kStateFile, {{"format", "depthroute-checkpoint/1"},
-                                               {"step", state.step},
-                                               {"tokens", state.tokens},
-                                               {"seconds", state.seconds},
-                                               {"milestone", state.milestone},
-                                               {"config_hash", state.config_hash},
-                                               {"data_hash", state.data_hash}});
+  write_json(target.temporary() / kStateFile,
+             {{"format", "depthroute-checkpoint/1"},
+              {"step", state.step},
+              {"tokens", state.tokens},
+              {"seconds", state.seconds},
+              {"milestone", state.milestone},
+              {"average_loss", state.average_loss ? Json(*state.average_loss) : Json()},
+              {"skipped_in_a_row", state.skipped_in_a_row},
+              {"config_hash", state.config_hash},
+              {"data_hash", state.data_hash}});
   Json checksums;
   for (const char* file : {kModelFile, kOptimizerFile, kConfigFile, kStateFile}) {
     checksums[file] = file_checksum(target.temporary() / file);
@@ -133,12 +155,18 @@ TrainingState load_training_state(const fs::path& folder) {
   fs::path path = folder / kStateFile;
   Json json = read_json(path);
   std::string where = format_text("'{}'", path.string());
-  return {.step = json_get<int64_t>(json, "step", where),
-          .tokens = json_get<int64_t>(json, "tokens", where),
-          .seconds = json_get<double>(json, "seconds", where),
-          .milestone = json_get<bool>(json, "milestone", where),
-          .config_hash = json_get<std::string>(json, "config_hash", where),
-          .data_hash = json_get<std::string>(json, "data_hash", where)};
+  TrainingState state = {.step = json_get<int64_t>(json, "step", where),
+                         .tokens = json_get<int64_t>(json, "tokens", where),
+                         .seconds = json_get<double>(json, "seconds", where),
+                         .milestone = json_get<bool>(json, "milestone", where),
+                         .config_hash = json_get<std::string>(json, "config_hash", where),
+                         .data_hash = json_get<std::string>(json, "data_hash", where)};
+  // Not in checkpoints of versions before these.
+  if (json.contains("average_loss") && !json["average_loss"].is_null())
+    state.average_loss = json_get<double>(json, "average_loss", where);
+  if (json.contains("skipped_in_a_row"))
+    state.skipped_in_a_row = json_get<int64_t>(json, "skipped_in_a_row", where);
+  return state;
 }
 
 std::vector<fs::path> list_checkpoints(const fs::path& run_folder) {

@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,13 @@ struct TrainingState {
   int64_t tokens = 0;  // tokens trained on
   double seconds = 0;  // of training, evaluation and checkpoints not counted
   bool milestone = false;
+  // Of the look-out for spikes: the moving average of the loss (absent before the first step), and updates left out in a row.
+  std::optional<double> average_loss{};
+  int64_t skipped_in_a_row = 0;
   std::string config_hash, data_hash;
 };
 
+// RunError where the disk has no room for it (found out beforehand), or it cannot be written.
 void write_checkpoint(const std::filesystem::path& folder, const Transformer& model, const AdamW& optimizer,
                       const TrainingState& state);
 

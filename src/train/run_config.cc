@@ -130,6 +130,10 @@ TrainConfig read_train_config(Config table, int64_t context) {
   train.beta2 = table.number_between("beta2", train.beta2, 0, 0.9999999);
   train.epsilon = table.number_between("epsilon", train.epsilon, 1e-30, 1);
   train.gradient_clip = table.number_between("gradient_clip", train.gradient_clip, 0, 1e9);
+  train.spike_threshold = table.number_between("spike_threshold", 0, 0, 1e9);
+  train.skip_spikes = table.boolean("skip_spikes", false);
+  if (train.skip_spikes && train.spike_threshold == 0)
+    fail_input("{}: without train.spike_threshold there are no spikes", table.where("skip_spikes"));
   if (table.has("milestones")) train.milestones = table.integers("milestones");
   int64_t previous = 0;
   for (int64_t milestone : train.milestones) {
@@ -203,6 +207,10 @@ Json run_config_to_json(const RunConfig& config) {
   // Only where they are given, so that the hashes of runs without them stay what they are.
   if (config.order_seed() != config.seed) json["data_order_seed"] = config.order_seed();
   if (train.extendable()) json["train"]["decay"] = train.decay == Decay::kNone ? "none" : "milestones";
+  if (train.spike_threshold > 0) {
+    json["train"]["spike_threshold"] = train.spike_threshold;
+    json["train"]["skip_spikes"] = train.skip_spikes;
+  }
   if (train.activation_checkpointing) json["train"]["activation_checkpointing"] = true;
   if (!train.initial_weights.empty()) {
     json["train"]["initial_checkpoint"] = train.initial_checkpoint.string();

@@ -31,7 +31,11 @@ struct TrainConfig {
   double final_learning_rate_fraction = 0.1;
   double weight_decay = 0.1;  // on matrices only
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
-  double gradient_clip = 1.0;       // of the norm over all gradients; 0 for none
+  double gradient_clip = 1.0;  // of the norm over all gradients; 0 for none
+  // A step whose loss is this many nats above the moving average is a spike; 0: no look-out. Spikes are recorded with their
+  // batch, and with skip_spikes the update is left out, as it is then for a loss or gradient that is not finite.
+  double spike_threshold = 0;
+  bool skip_spikes = false;
   std::vector<int64_t> milestones;  // in tokens, ascending; each rounded up to a whole step
   int64_t validation_interval = 0;  // in steps, between milestones; 0 for milestones only
   int64_t checkpoint_interval = 0;  // in steps; 0 for milestones and the end only

@@ -51,7 +51,9 @@ class Trainer {
   void start_from(const fs::path& checkpoint);
   bool restore_from(const fs::path& checkpoint);
   double train_step();
-  void check_finite(double loss, double gradient_norm);
+  Json batch_places() const;
+  void fail_not_finite(const char* what);
+  bool guard(double loss, double gradient_norm);
   void after_step(double loss, double gradient_norm, double learning_rate);
   void validate(bool milestone);
   void save(bool milestone);
@@ -314,8 +316,7 @@ TrainingOutcome Trainer::run() {
     double learning_rate = learning_rate_at(config_.train, state_.step, steps_);
     double loss = train_step();
     double norm = gradient_norm(model_->parameters());
-    check_finite(loss, norm);
-    optimizer_->step(learning_rate, clip_divisor(norm, config_.train.gradient_clip));
+    if (guard(loss, norm)) optimizer_->step(learning_rate, clip_divisor(norm, config_.train.gradient_clip));
     state_.step += 1;
     state_.tokens += config_.train.batch_tokens(context_);
     state_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -346,20 +347,67 @@ double Trainer::train_step() {
   return loss;
 }
 
-void Trainer::check_finite(double loss, double gradient_norm) {
-  if (std::isfinite(loss) && std::isfinite(gradient_norm)) return;
+// Where the step's batch is: its windows, and where each begins on the disk.
+Json Trainer::batch_places() const {
+  Json places = Json::array();
+  for (int64_t window : batches_.windows(state_.step, 0, config_.train.batch_windows)) {
+    TokenPlace place = batches_.place_of_window(window);
+    places.push_back(
+        json_object({{"window", window}, {"file", place.file.string()}, {"byte_offset", place.byte_offset}}));
+  }
+  return places;
+}
+
+void Trainer::fail_not_finite(const char* what) {
   std::vector<fs::path> checkpoints = list_checkpoints(folder_);
+  Json places = batch_places();
   std::string message = format_text(
-      "the {} of step {} is not finite; its batch is windows {} of '{}'; the last good checkpoint is {}",
-      std::isfinite(loss) ? "gradient" : "loss", state_.step + 1,
-      join_text(batches_.windows(state_.step, 0, config_.train.batch_windows), ","), config_.data_folder.string(),
+      "the {} of step {} is not finite; its batch is windows {} of '{}', the first in '{}' from byte {} on; the "
+      "last good "
+      "checkpoint is {}",
+      what, state_.step + 1, join_text(batches_.windows(state_.step, 0, config_.train.batch_windows), ","),
+      config_.data_folder.string(), places[0]["file"].get<std::string>(), places[0]["byte_offset"].get<int64_t>(),
       checkpoints.empty() ? "none" : format_text("'{}'", checkpoints.back().string()));
   metrics_.add({{"event", "end"},
                 {"step", state_.step},
                 {"tokens", state_.tokens},
                 {"reason", "non_finite"},
-                {"message", message}});
+                {"message", message},
+                {"batch", places}});
   fail_run("{}", message);
+}
+
+// Whether the step's update is to be made. RunError where the loss or the gradient is not finite and that is not to be
+// skipped, or has been too often in a row: then it is not the data.
+bool Trainer::guard(double loss, double gradient_norm) {
+  constexpr double kMemory = 0.95;
+  constexpr int64_t kMostSkipped = 10;
+  const bool finite = std::isfinite(loss) && std::isfinite(gradient_norm);
+  const char* what = std::isfinite(loss) ? "gradient" : "loss";
+  if (config_.train.spike_threshold == 0) {
+    if (!finite) fail_not_finite(what);
+    return true;
+  }
+  const bool spike = finite && state_.average_loss && loss > *state_.average_loss + config_.train.spike_threshold;
+  if (finite && !spike) {
+    state_.average_loss = state_.average_loss ? kMemory * *state_.average_loss + (1 - kMemory) * loss : loss;
+    state_.skipped_in_a_row = 0;
+    return true;
+  }
+  const bool skip = config_.train.skip_spikes && state_.skipped_in_a_row < kMostSkipped;
+  if (!finite && !skip) fail_not_finite(what);
+  metrics_.add({{"event", "spike"},
+                {"step", state_.step + 1},
+                {"tokens", state_.tokens + config_.train.batch_tokens(context_)},
+                {"loss", loss},
+                {"gradient_norm", gradient_norm},
+                {"average_loss", state_.average_loss ? Json(*state_.average_loss) : Json()},
+                {"skipped", skip},
+                {"batch", batch_places()}});
+  // A level that stays is no spike: the average moves on where updates are made.
+  if (!skip) state_.average_loss = kMemory * *state_.average_loss + (1 - kMemory) * loss;
+  state_.skipped_in_a_row = skip ? state_.skipped_in_a_row + 1 : 0;
+  return !skip;
 }
 
 // A milestone of a run with branches is one of a branch of it.

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <cctype>
+
 #include "io/file.h"
 #include "io/test_folder.h"
 #include "train/checkpoint.h"
@@ -99,6 +101,41 @@ TEST_F(TrainerTest, ADamagedCheckpointFallsBackToTheOneBefore) {
     EXPECT_EQ(run_training(config(), out / "a", {}), TrainingOutcome::kFinished) << file;
     EXPECT_EQ(final_bytes(out / "a"), expected) << file;
   }
+}
+
+// Every file of a checkpoint: missing, cut anywhere, longer, a flipped bit anywhere (every byte of the small ones).
+TEST_F(TrainerTest, EveryDamageOfACheckpointIsFound) {
+  TestFolder out;
+  run_training(config(), out / "a", {});
+  const fs::path checkpoint = find_checkpoint(out / "a");
+  int64_t damages = 0;
+  const auto expect_found = [&](const fs::path& file, const std::string& bytes, const std::string& what) {
+    write_file(file, bytes);
+    ++damages;
+    EXPECT_NE(message_of<InputError>([&] { verify_checkpoint(checkpoint); }), "") << file << ": " << what;
+  };
+  for (const fs::directory_entry& item : fs::directory_iterator(checkpoint)) {
+    const fs::path& file = item.path();
+    const std::string whole = read_file(file);
+    const size_t stride = std::max<size_t>(1, whole.size() / 300);
+    for (size_t at = 0; at < whole.size(); at += stride) {
+      std::string flipped = whole;
+      flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at / stride % 8)));
+      // White space of JSON may change without a change of meaning, in the one file that has no checksum.
+      const bool blank = file.filename() == "checksums.json" && std::isspace(static_cast<unsigned char>(whole[at]));
+      if (!blank) expect_found(file, flipped, format_text("bit of byte {} flipped", at));
+    }
+    for (size_t size = 0; size < whole.size(); size += std::max<size_t>(1, whole.size() / 20)) {
+      const bool only_newline = whole.find_first_not_of(" \n", size) == std::string::npos;
+      if (!only_newline) expect_found(file, whole.substr(0, size), format_text("cut to {} bytes", size));
+    }
+    expect_found(file, whole + "x", "a byte more");
+    fs::remove(file);
+    EXPECT_NE(message_of<InputError>([&] { verify_checkpoint(checkpoint); }), "") << file << " missing";
+    write_file(file, whole);
+    EXPECT_NO_THROW(verify_checkpoint(checkpoint));
+  }
+  EXPECT_GT(damages, 1000);
 }
 
 TEST_F(TrainerTest, KeepsTheNewestTwoAndTheMilestones) {
@@ -269,6 +306,72 @@ TEST_F(TrainerTest, ALossThatIsNotFiniteStopsTheRun) {
   EXPECT_NE(message.find("is not finite"), std::string::npos) << message;
   EXPECT_NE(message.find("windows "), std::string::npos) << message;
   EXPECT_EQ(read_json_lines(out / "a" / "metrics.jsonl").back()["reason"], "non_finite");
+}
+
+// A rate far too high makes the loss jump.
+TEST_F(TrainerTest, SpikesAreRecordedWithTheirBatchAndSkippedOnRequest) {
+  TestFolder out;
+  RunConfig plain = config("standard");
+  plain.train.learning_rate = 0.5;
+  RunConfig recorded = plain, skipped = plain;
+  recorded.train.spike_threshold = skipped.train.spike_threshold = 0.02;
+  skipped.train.skip_spikes = true;
+  for (const auto& [name, run] : {std::pair{"plain", plain}, {"recorded", recorded}, {"skipped", skipped}})
+    run_training(run, out / name, {});
+  EXPECT_EQ(final_bytes(out / "recorded"), final_bytes(out / "plain")) << "to look out changes nothing";
+  EXPECT_NE(final_bytes(out / "skipped"), final_bytes(out / "plain"));
+
+  auto spikes = [](const fs::path& run) {
+    std::vector<Json> events;
+    for (const Json& event : read_json_lines(run / "metrics.jsonl"))
+      if (event["event"] == "spike") events.push_back(event);
+    return events;
+  };
+  ASSERT_FALSE(spikes(out / "recorded").empty());
+  ASSERT_FALSE(spikes(out / "skipped").empty());
+  for (const Json& spike : spikes(out / "recorded")) {
+    EXPECT_GT(spike["loss"].get<double>(), spike["average_loss"].get<double>() + 0.02);
+    EXPECT_FALSE(spike["skipped"]);
+    ASSERT_EQ(spike["batch"].size(), 4u);
+    for (const Json& place : spike["batch"]) {
+      // What lies there is the window.
+      const auto context = static_cast<size_t>(plain.model.context);
+      std::string bytes = read_file(place["file"].get<std::string>());
+      TokenDataset data = TokenDataset::open(plain.data_folder, Split::kTrain);
+      std::vector<int64_t> window(context);
+      data.copy(place["window"].get<int64_t>() * plain.model.context, plain.model.context, window.data());
+      for (size_t i = 0; i < context; ++i) {
+        size_t at = place["byte_offset"].get<size_t>() + 2 * i;
+        int64_t token =
+            static_cast<unsigned char>(bytes.at(at)) + 256 * static_cast<unsigned char>(bytes.at(at + 1));
+        ASSERT_EQ(token, window[i]);
+      }
+    }
+  }
+  // The average is part of the state: a resumed run sees the same spikes.
+  const std::vector<Json> expected = spikes(out / "skipped");
+  const std::string bytes = final_bytes(out / "skipped");
+  forget_after(out / "skipped", 5);
+  run_training(skipped, out / "skipped", {});
+  EXPECT_EQ(final_bytes(out / "skipped"), bytes);
+  EXPECT_EQ(spikes(out / "skipped"), expected);
+}
+
+TEST_F(TrainerTest, ALossThatIsNotFiniteCanBeSkippedButNotForEver) {
+  TestFolder out;
+  RunConfig run = config("standard");
+  run.train.learning_rate = 1e20;
+  run.train.gradient_clip = 0;
+  run.train.tokens *= 3;
+  run.train.milestones = {run.train.tokens};
+  run.train.spike_threshold = 1e6;
+  run.train.skip_spikes = true;
+  std::string message = message_of<RunError>([&] { run_training(run, out / "a", {}); });
+  EXPECT_NE(message.find("is not finite"), std::string::npos) << message;
+  int64_t skipped = 0;
+  for (const Json& event : read_json_lines(out / "a" / "metrics.jsonl"))
+    if (event["event"] == "spike" && event["skipped"]) ++skipped;
+  EXPECT_EQ(skipped, 10);
 }
 
 TEST_F(TrainerTest, AnotherVocabularyIsRefused) {
