@@ -11,7 +11,7 @@ train() { "$program" train run.toml "${settings[@]}" --out "$1"; }
 last_checkpoint() { ls -d "$1"/checkpoints/step-* | tail -n 1; }
 bits() { cat "$(last_checkpoint "$1")"/{model,optimizer}.safetensors | sha256sum; }
 events() { grep -v '"event":"memory"' "$1/metrics.jsonl" | sed -E 's/"(seconds|tokens_per_second)":[^,}]*//g'; }
-steps() { grep -c '"event":"train"' "$1/metrics.jsonl" 2>/dev/null; }
+steps() { cat "$1/metrics.jsonl" 2>/dev/null | grep -c '"event":"train"'; }
 
 train whole >out 2>err || fail "training: $(tail -n 1 err)"
 seed=${SEED:-$RANDOM}
@@ -19,10 +19,10 @@ RANDOM=$seed
 writing=0
 for ((kill = 1; kill <= kills; ++kill)); do
   before=$(steps killed)
-  train killed >out 2>err &
+  "$program" train run.toml "${settings[@]}" --out killed >out 2>err &  # no function: its subshell would be what is killed
   pid=$!
   # One step further at least, so that the run gets on; then anywhere in the next steps.
-  while kill -0 $pid 2>/dev/null && [ "$(steps killed)" -le "${before:-0}" ]; do sleep 0.002; done
+  while kill -0 $pid 2>/dev/null && [ "$(steps killed)" -le "$before" ]; do sleep 0.002; done
   sleep "0.0$((RANDOM % 50 + 10))"
   kill -KILL $pid 2>/dev/null || { fail "kill $kill of $kills: the run had ended (seed $seed): $(tail -n 1 err)"; break; }
   wait $pid 2>/dev/null
