@@ -21,11 +21,28 @@ set_target_properties(torch::cpu PROPERTIES
   INTERFACE_LINK_LIBRARIES torch::c10
   INTERFACE_LINK_OPTIONS "-Wl,--allow-shlib-undefined,--disable-new-dtags,-rpath,${TORCH_DIR}/lib")
 
+# Arrow and its parquet library out of the wheel of pyarrow, whose libraries have their version in their names.
+file(GLOB ARROW_CANDIDATES ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/pyarrow)
+list(GET ARROW_CANDIDATES 0 ARROW_DIR)
+file(GLOB ARROW_LIBRARY ${ARROW_DIR}/libarrow.so.*)
+file(GLOB PARQUET_LIBRARY ${ARROW_DIR}/libparquet.so.*)
+if(NOT ARROW_LIBRARY OR NOT PARQUET_LIBRARY)
+  message(FATAL_ERROR "'${ARROW_DIR}' holds no libarrow.so and libparquet.so: run 'make setup'")
+endif()
+add_library(arrow::arrow SHARED IMPORTED)
+set_target_properties(arrow::arrow PROPERTIES IMPORTED_LOCATION ${ARROW_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${ARROW_DIR}/include)
+add_library(arrow::parquet SHARED IMPORTED)
+set_target_properties(arrow::parquet PROPERTIES
+  IMPORTED_LOCATION ${PARQUET_LIBRARY}
+  INTERFACE_LINK_LIBRARIES arrow::arrow
+  INTERFACE_LINK_OPTIONS "-Wl,--allow-shlib-undefined,--disable-new-dtags,-rpath,${ARROW_DIR}")
+
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HIGHWAY REQUIRED IMPORTED_TARGET libhwy)
 find_path(TOMLPP_INCLUDE toml++/toml.h REQUIRED)

@@ -43,10 +43,10 @@ void add_prepare_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("prepare", "Turn documents into a tokenizer, token shards and a train/val/test split");
   command->option_defaults()->always_capture_default();  // --help shows the defaults
-  command->add_option("inputs", options.inputs, "Files and folders of documents; each may be compressed with gzip")
+  command->add_option("inputs", options.inputs, "Files and folders of documents; each may be compressed with gzip or zstd")
       ->required();
   command->add_option("--out", options.output, "The folder to make")->required();
-  command->add_option("--format", arguments->format, "auto, text, jsonl or gcide");
+  command->add_option("--format", arguments->format, "auto, text, jsonl, parquet or gcide");
   command->add_option("--document", arguments->unit, "What a document of plain text is: paragraph or file");
   command->add_option("--text-column", options.documents.text_column,
                       "The key of a jsonl line that holds the text");

@@ -1,10 +1,13 @@
 #include "data/document_reader.h"
 
+#include <glob.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "data/line_reader.h"
+#include "data/parquet_reader.h"
 #include "data/utf8.h"
 #include "io/error.h"
 #include "io/json.h"
@@ -13,10 +16,11 @@ namespace depthroute {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::array<std::pair<std::string_view, DocumentFormat>, 4> kFormats = {
+constexpr std::array<std::pair<std::string_view, DocumentFormat>, 5> kFormats = {
     {{"auto", DocumentFormat::kAuto},
      {"text", DocumentFormat::kText},
      {"jsonl", DocumentFormat::kJsonl},
+     {"parquet", DocumentFormat::kParquet},
      {"gcide", DocumentFormat::kGcide}}};
 constexpr std::array<std::pair<std::string_view, DocumentUnit>, 2> kUnits = {
     {{"paragraph", DocumentUnit::kParagraph}, {"file", DocumentUnit::kFile}}};
@@ -195,17 +199,15 @@ class GcideReader : public DocumentReader {
 
 DocumentFormat detect_format(LineReader& lines) {
   std::string_view head = lines.head();
-  if (head.starts_with("PAR1"))
-    fail_input("{}: a parquet file: write its text as jsonl first", lines.path().string());
-  if (head.starts_with("\x28\xB5\x2F\xFD")) {
-    fail_input("{}: compressed with zstd: decompress it, or use gzip", lines.path().string());
-  }
   if (head.substr(0, 4096).find("\n00-database-info") != std::string_view::npos) return DocumentFormat::kGcide;
   size_t first = head.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
   return first != std::string_view::npos && head[first] == '{' ? DocumentFormat::kJsonl : DocumentFormat::kText;
 }
 
 std::unique_ptr<DocumentReader> open_file(const fs::path& path, const DocumentOptions& options) {
+  const bool parquet = options.format == DocumentFormat::kParquet ||
+                       (options.format == DocumentFormat::kAuto && file_begins_with(path, "PAR1"));
+  if (parquet) return open_parquet(path, options.text_column);
   auto lines = std::make_unique<LineReader>(path);
   DocumentFormat format = options.format == DocumentFormat::kAuto ? detect_format(*lines) : options.format;
   if (format == DocumentFormat::kJsonl) return std::make_unique<JsonlReader>(std::move(lines), options.text_column);
@@ -233,6 +235,19 @@ class CorpusReader : public DocumentReader {
   size_t next_file_ = 0;
   std::unique_ptr<DocumentReader> reader_;
 };
+
+// Patterns replaced by what they match; what matches nothing stays, for the message that there is no such file.
+std::vector<fs::path> matching(const std::vector<fs::path>& inputs) {
+  std::vector<fs::path> paths;
+  for (const fs::path& input : inputs) {
+    glob_t found = {};
+    const bool pattern = !fs::exists(input) && glob(input.c_str(), 0, nullptr, &found) == 0;
+    if (!pattern) paths.push_back(input);
+    for (size_t i = 0; pattern && i < found.gl_pathc; ++i) paths.emplace_back(found.gl_pathv[i]);
+    globfree(&found);
+  }
+  return paths;
+}
 
 template <typename Names>
 auto find_name(const Names& names, std::string_view name, std::string_view what) {
@@ -282,7 +297,7 @@ std::string_view name_of(DocumentUnit unit) {
 
 std::vector<InputFile> list_input_files(const std::vector<fs::path>& inputs) {
   std::vector<InputFile> files;
-  for (const fs::path& input : inputs) {
+  for (const fs::path& input : matching(inputs)) {
     std::error_code error;
     fs::file_status status = fs::status(input, error);
     if (fs::is_directory(status)) {

@@ -3,11 +3,12 @@
 //
 //   text    plain UTF-8 text; a document is a paragraph (lines between blank lines) or a whole file
 //   jsonl   one JSON object a line, the text under one of its keys
+//   parquet the text in one of its columns, of strings (large, dictionary-encoded, with nulls), any codec; a document is a row
 //   gcide   the dictionary of Debian's dict-gcide (dictzip); a document is an entry
 //
-// Any of them may be compressed with gzip. A document is at most LineReader::kMaximumLineBytes long; NUL is a
+// Any of them but parquet may be compressed with gzip or zstd. A document is at most LineReader::kMaximumLineBytes long; NUL is a
 // character like any other; lines of any length up to that work. Documents without text are left out. Reading holds
-// one document in memory.
+// one document in memory, of parquet one column of a row group.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -18,7 +19,7 @@
 namespace depthroute {
 
 struct Document {
-  std::string where;  // "file:line" of its first line, for messages
+  std::string where;  // "file:line" of its first line (parquet: "file: row N"), for messages
   std::string text;   // valid UTF-8, never empty
 };
 
@@ -29,10 +30,10 @@ class DocumentReader {
   virtual bool next(Document& document) = 0;
 };
 
-enum class DocumentFormat { kAuto, kText, kJsonl, kGcide };
+enum class DocumentFormat { kAuto, kText, kJsonl, kParquet, kGcide };
 enum class DocumentUnit { kParagraph, kFile };
 
-// "auto", "text", "jsonl", "gcide"; "paragraph", "file". InputError for another name.
+// "auto", "text", "jsonl", "parquet", "gcide"; "paragraph", "file". InputError for another name.
 DocumentFormat document_format(std::string_view name);
 DocumentUnit document_unit(std::string_view name);
 std::string_view name_of(DocumentFormat format);
@@ -41,7 +42,7 @@ std::string_view name_of(DocumentUnit unit);
 struct DocumentOptions {
   DocumentFormat format = DocumentFormat::kAuto;  // kAuto: told by the first bytes of each file
   DocumentUnit unit = DocumentUnit::kParagraph;   // of plain text
-  std::string text_column = "text";               // the key of a jsonl line
+  std::string text_column = "text";               // the key of a jsonl line, the column of a parquet file
 };
 
 struct InputFile {
@@ -50,7 +51,7 @@ struct InputFile {
 };
 
 // The files of the inputs, in the order given; a folder stands for its files at any depth, sorted by path (byte
-// order), without hidden ones. InputError where an input is missing, not a regular file, or a folder without files.
+// order), without hidden ones, and a pattern (*, ?, [..]) for the files it matches, sorted. InputError where an input is missing, not a regular file, or a folder without files.
 std::vector<InputFile> list_input_files(const std::vector<std::filesystem::path>& inputs);
 
 // The documents of all files in their order.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <zlib.h>
+#include <zstd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -107,6 +108,39 @@ TEST(Gzip, TruncatedOrDamagedNamesFile) {
   EXPECT_TRUE(contains(input_error([&] { read_all(path); }), path.string() + ": the gzip file is damaged"));
 }
 
+std::string zstd_bytes(const std::string& text) {
+  std::string bytes(ZSTD_compressBound(text.size()), '\0');
+  bytes.resize(ZSTD_compress(bytes.data(), bytes.size(), text.data(), text.size(), 3));
+  return bytes;
+}
+
+TEST(Zstd, ReadsTheSameAsPlain) {
+  TestFolder folder;
+  // Much longer than a block when decompressed, much shorter before; and two frames one after another.
+  std::string text;
+  for (int i = 0; i < 60000; ++i) text += "{\"text\": \"the same words in line " + std::to_string(i % 7) + "\"}\n";
+  const auto plain = texts(read_all(folder.file("a.jsonl", text + text)));
+  EXPECT_EQ(plain.size(), 120000u);
+  EXPECT_EQ(texts(read_all(folder.file("a.jsonl.zst", zstd_bytes(text + text)))), plain);
+  EXPECT_EQ(texts(read_all(folder.file("two_frames", zstd_bytes(text) + zstd_bytes(text)))), plain);
+  EXPECT_TRUE(read_all(folder.file("empty.zst", zstd_bytes(""))).empty());
+}
+
+TEST(Zstd, TruncatedOrDamagedNamesFile) {
+  TestFolder folder;
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "line " + std::to_string(i * 7919 % 3001) + "\n\n";
+  const std::string bytes = zstd_bytes(text);
+  for (size_t size = 4; size < bytes.size(); size += bytes.size() / 40 + 1) {
+    const std::string message = input_error([&] { read_all(folder.file("cut.zst", bytes.substr(0, size))); });
+    EXPECT_TRUE(contains(message, "cut.zst") && contains(message, "truncated")) << size << ": " << message;
+  }
+  std::string damaged = bytes;
+  damaged[6] ^= 0x7f;
+  EXPECT_TRUE(contains(input_error([&] { read_all(folder.file("bad.zst", damaged)); }), "bad.zst"));
+  EXPECT_TRUE(contains(input_error([&] { read_all(folder.file("x.zst", "\x28\xB5\x2F\xFD....")); }), "zstd"));
+}
+
 TEST(JsonlReader, ReadsTheTextOfEachLine) {
   TestFolder folder;
   auto path = folder.file("a.jsonl",
@@ -204,6 +238,18 @@ TEST(InputFiles, AFolderIsItsFilesSortedWithoutHiddenOnes) {
   EXPECT_EQ(names, (Texts{"single.txt", "a.txt", "a/z.txt", "b.txt"}));
 }
 
+TEST(InputFiles, APatternIsItsFilesSorted) {
+  TestFolder folder;
+  for (const char* name : {"b.txt", "a.txt", "c.md"}) folder.file(name, std::string(name) + "\n");
+  std::vector<std::string> names;
+  for (const InputFile& file : list_input_files({folder.path() / "*.txt"})) names.push_back(file.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"a.txt", "b.txt"}));
+  // A file may have such a name, and then it is that file.
+  folder.file("[x]*.txt", "x\n");
+  EXPECT_EQ(list_input_files({folder.path() / "[x]*.txt"}).size(), 1u);
+  EXPECT_TRUE(contains(input_error([&] { list_input_files({folder.path() / "*.csv"}); }), "*.csv"));
+}
+
 TEST(InputFiles, ErrorsNameTheInput) {
   TestFolder folder;
   std::filesystem::create_directory(folder / "empty");
@@ -211,8 +257,7 @@ TEST(InputFiles, ErrorsNameTheInput) {
   EXPECT_TRUE(contains(input_error([&] { list_input_files({folder / "empty"}); }), "empty' holds no files"));
   EXPECT_TRUE(contains(input_error([&] { list_input_files({"/dev/null"}); }), "'/dev/null'"));
   EXPECT_TRUE(contains(input_error([&] { read_all(folder.file("x.parquet", "PAR1....")); }), "parquet"));
-  EXPECT_TRUE(contains(input_error([&] { read_all(folder.file("x.zst", "\x28\xB5\x2F\xFD....")); }), "zstd"));
-  EXPECT_TRUE(contains(input_error([&] { document_format("csv"); }), "auto, text, jsonl, gcide"));
+  EXPECT_TRUE(contains(input_error([&] { document_format("csv"); }), "auto, text, jsonl, parquet, gcide"));
   EXPECT_TRUE(contains(input_error([&] { document_unit("line"); }), "paragraph, file"));
 }
 

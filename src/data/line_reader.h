@@ -1,4 +1,4 @@
-// Lines of a file, plain or gzip (told by its first bytes), read as a stream: memory holds one line and one block.
+// Lines of a file, plain, gzip or zstd (told by its first bytes), read as a stream: memory holds one line and one block.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -7,6 +7,9 @@
 #include <string_view>
 
 namespace depthroute {
+
+// Told by its content, not by its name. False where it cannot be read.
+bool file_begins_with(const std::filesystem::path& path, std::string_view bytes);
 
 class LineReader {
  public:
@@ -20,7 +23,7 @@ class LineReader {
   LineReader& operator=(const LineReader&) = delete;
 
   // The next line with its line feed, if it has one (the last may not); false at the end. A byte order mark at the
-  // start of the file is left out. InputError naming file and line for a truncated or damaged gzip file, a failing
+  // start of the file is left out. InputError naming file and line for a truncated or damaged compressed file, a failing
   // disk and a line that is too long.
   bool next(std::string& line);
   // Of the line last returned, from 1.
@@ -32,7 +35,9 @@ class LineReader {
   std::string_view head();
 
  private:
-  struct Stream;
+  class Stream;
+  class GzipStream;
+  class ZstdStream;
   bool fill();
 
   std::filesystem::path path_;
