@@ -1,5 +1,7 @@
 #include "data/data_stats.h"
 
+#include <algorithm>
+
 #include "data/token_dataset.h"
 #include "io/error.h"
 #include "io/format.h"
@@ -9,6 +11,22 @@ namespace {
 
 double ratio(int64_t a, int64_t b) {
   return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0;
+}
+
+// Documents by their number of tokens, in powers of two; nothing where the manifest does not say.
+std::string length_table(const Manifest& manifest) {
+  size_t bins = 0;
+  for (const SplitRecord& record : manifest.splits) bins = std::max(bins, record.token_lengths.size());
+  if (bins == 0) return "";
+  std::string table = format_text("\n{:<16}{:>12}{:>12}{:>12}", "tokens", name_of(Split::kTrain),
+                                  name_of(Split::kValidation), name_of(Split::kTest));
+  for (size_t bin = 0; bin < bins; ++bin) {
+    const int64_t least = int64_t{1} << bin;
+    table += format_text("\n{:<16}", bin == 0 ? "1" : format_text("{}-{}", least, 2 * least - 1));
+    for (const SplitRecord& record : manifest.splits)
+      table += format_text("{:>12}", bin < record.token_lengths.size() ? record.token_lengths[bin] : 0);
+  }
+  return table;
 }
 
 }  // namespace
@@ -34,6 +52,8 @@ Json to_json(const DataStats& stats) {
                                            {"tokens_per_byte", ratio(record.tokens, record.text_bytes)},
                                            {"bytes_per_token", ratio(record.text_bytes, record.tokens)},
                                            {"shards", record.shards.size()},
+                                           {"duplicates", record.duplicates},
+                                           {"token_lengths", record.token_lengths},
                                            {"document_hash", record.document_hash},
                                            {"data_hash", stats.data_hashes[static_cast<size_t>(split)]}};
   }
@@ -52,6 +72,9 @@ std::string split_table(const Manifest& manifest) {
     table += format_text("\n{:<6}{:>12}{:>16}{:>16}{:>13.3f}", name_of(split), record.documents, record.tokens,
                          record.text_bytes, ratio(record.text_bytes, record.tokens));
   }
+  int64_t duplicates = 0;
+  for (const SplitRecord& record : manifest.splits) duplicates += record.duplicates;
+  if (duplicates > 0) table += format_text("\n{} exact duplicates left out", duplicates);
   return table;
 }
 
@@ -63,7 +86,7 @@ std::string to_text(const DataStats& stats) {
     const std::string& hash = stats.data_hashes[static_cast<size_t>(split)];
     if (!hash.empty()) text += format_text("\n{:<6}data {}", name_of(split), hash);
   }
-  return text + (stats.verified ? "\nall checksums are right" : "");
+  return text + length_table(stats.manifest) + (stats.verified ? "\nall checksums are right" : "");
 }
 
 }  // namespace depthroute

@@ -96,14 +96,14 @@ class WholeFileReader : public DocumentReader {
 
 class JsonlReader : public DocumentReader {
  public:
-  JsonlReader(std::unique_ptr<LineReader> lines, std::string text_column)
-      : lines_(std::move(lines)), text_column_(std::move(text_column)) {}
+  JsonlReader(std::unique_ptr<LineReader> lines, const DocumentOptions& options)
+      : lines_(std::move(lines)), text_column_(options.text_column), id_column_(options.id_column) {}
 
   bool next(Document& document) override {
     while (lines_->next(line_)) {
       if (is_blank(line_)) continue;
       require_utf8(line_, *lines_);
-      document.text = text_of(line_);
+      read_line(document);
       if (document.text.empty()) continue;
       document.where = lines_->where();
       return true;
@@ -112,10 +112,10 @@ class JsonlReader : public DocumentReader {
   }
 
  private:
-  std::string text_of(const std::string& line) const {
+  void read_line(Document& document) const {
     nlohmann::json value;
     try {
-      value = nlohmann::json::parse(line);
+      value = nlohmann::json::parse(line_);
     } catch (const nlohmann::json::parse_error& error) {
       fail_input("{}: bad JSON near byte {} of the line (for plain text use --format text)", lines_->where(),
                  error.byte);
@@ -123,15 +123,29 @@ class JsonlReader : public DocumentReader {
       fail_input("{}: bad JSON: a value out of range", lines_->where());
     }
     if (!value.is_object()) fail_input("{}: a JSON object is expected, not {}", lines_->where(), value.type_name());
-    auto text = value.find(text_column_);
-    if (text == value.end()) {
-      fail_input("{}: no key '{}' (the keys are {}): name the text's with --text-column", lines_->where(),
-                 text_column_, keys_of(value));
+    nlohmann::json& text = find(value, text_column_, "text");
+    if (!text.is_string()) {
+      fail_input("{}: key '{}' holds {}, not a string", lines_->where(), text_column_, text.type_name());
     }
-    if (!text->is_string()) {
-      fail_input("{}: key '{}' holds {}, not a string", lines_->where(), text_column_, text->type_name());
+    document.text = std::move(text.get_ref<std::string&>());
+    if (!id_column_.empty()) document.id = id_of(find(value, id_column_, "id"));
+  }
+
+  nlohmann::json& find(nlohmann::json& value, const std::string& key, std::string_view what) const {
+    auto found = value.find(key);
+    if (found == value.end()) {
+      fail_input("{}: no key '{}' (the keys are {}): name the {}'s with --{}-column", lines_->where(), key,
+                 keys_of(value), what, what);
     }
-    return std::move(text->get_ref<std::string&>());
+    return *found;
+  }
+
+  std::string id_of(const nlohmann::json& id) const {
+    if (id.is_string()) return id.get<std::string>();
+    if (id.is_number_integer()) return id.dump();
+    if (id.is_null()) return {};
+    fail_input("{}: key '{}' holds {}, not a string or a whole number", lines_->where(), id_column_,
+               id.type_name());
   }
 
   static std::string keys_of(const nlohmann::json& value) {
@@ -145,7 +159,7 @@ class JsonlReader : public DocumentReader {
   }
 
   std::unique_ptr<LineReader> lines_;
-  std::string text_column_, line_;
+  std::string text_column_, id_column_, line_;
 };
 
 // An entry begins with a line that is not indented, follows a blank line and holds a pronunciation between
@@ -207,10 +221,13 @@ DocumentFormat detect_format(LineReader& lines) {
 std::unique_ptr<DocumentReader> open_file(const fs::path& path, const DocumentOptions& options) {
   const bool parquet = options.format == DocumentFormat::kParquet ||
                        (options.format == DocumentFormat::kAuto && file_begins_with(path, "PAR1"));
-  if (parquet) return open_parquet(path, options.text_column);
+  if (parquet) return open_parquet(path, options.text_column, options.id_column);
   auto lines = std::make_unique<LineReader>(path);
   DocumentFormat format = options.format == DocumentFormat::kAuto ? detect_format(*lines) : options.format;
-  if (format == DocumentFormat::kJsonl) return std::make_unique<JsonlReader>(std::move(lines), options.text_column);
+  if (format == DocumentFormat::kJsonl) return std::make_unique<JsonlReader>(std::move(lines), options);
+  if (!options.id_column.empty())
+    fail_input("{}: {} has no column '{}': leave out --id-column", path.string(), name_of(format),
+               options.id_column);
   if (format == DocumentFormat::kGcide) return std::make_unique<GcideReader>(std::move(lines));
   if (options.unit == DocumentUnit::kFile) return std::make_unique<WholeFileReader>(std::move(lines));
   return std::make_unique<ParagraphReader>(std::move(lines));

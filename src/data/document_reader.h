@@ -21,6 +21,7 @@ namespace depthroute {
 struct Document {
   std::string where;  // "file:line" of its first line (parquet: "file: row N"), for messages
   std::string text;   // valid UTF-8, never empty
+  std::string id;     // where DocumentOptions::id_column is given
 };
 
 class DocumentReader {
@@ -43,6 +44,7 @@ struct DocumentOptions {
   DocumentFormat format = DocumentFormat::kAuto;  // kAuto: told by the first bytes of each file
   DocumentUnit unit = DocumentUnit::kParagraph;   // of plain text
   std::string text_column = "text";               // the key of a jsonl line, the column of a parquet file
+  std::string id_column;  // likewise, of an identifier: a string, a whole number or null; empty: none is read
 };
 
 struct InputFile {

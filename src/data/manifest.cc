@@ -28,16 +28,28 @@ int64_t count(const Json& value, const std::string& key, const std::string& wher
   return number;
 }
 
+Json file_to_json(const FileRecord& record) {
+  return json_object({{"file", record.file}, {"bytes", record.bytes}, {"checksum", record.checksum}});
+}
+
+FileRecord file_from_json(const Json& value, std::string name, const std::string& where) {
+  return {std::move(name), count(value, "bytes", where), json_get<std::string>(value, "checksum", where)};
+}
+
 Json split_to_json(const SplitRecord& split) {
   Json shards = Json::array();
   for (const ShardRecord& shard : split.shards) {
     shards.push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"checksum", shard.checksum}});
   }
-  return {{"documents", split.documents},
-          {"tokens", split.tokens},
-          {"text_bytes", split.text_bytes},
-          {"document_hash", split.document_hash},
-          {"shards", shards}};
+  Json value = json_object({{"documents", split.documents},
+                            {"tokens", split.tokens},
+                            {"text_bytes", split.text_bytes},
+                            {"document_hash", split.document_hash},
+                            {"duplicates", split.duplicates},
+                            {"token_lengths", split.token_lengths},
+                            {"shards", shards}});
+  if (!split.ids.file.empty()) value["ids"] = file_to_json(split.ids);
+  return value;
 }
 
 SplitRecord split_from_json(const Json& value, const std::string& where) {
@@ -46,6 +58,13 @@ SplitRecord split_from_json(const Json& value, const std::string& where) {
   split.tokens = count(value, "tokens", where);
   split.text_bytes = count(value, "text_bytes", where);
   split.document_hash = json_get<std::string>(value, "document_hash", where);
+  // Folders made by earlier versions lack these.
+  if (value.contains("duplicates")) split.duplicates = count(value, "duplicates", where);
+  if (value.contains("token_lengths"))
+    split.token_lengths = json_get<std::vector<int64_t>>(value, "token_lengths", where);
+  if (split.token_lengths.size() > 40) fail_input("{}: too many token_lengths", where);
+  if (value.contains("ids"))
+    split.ids = file_from_json(value.at("ids"), file_name(value.at("ids"), "file", where), where);
   int64_t sum = 0;
   for (const Json& shard : json_get<std::vector<Json>>(value, "shards", where)) {
     split.shards.push_back({file_name(shard, "file", where), count(shard, "tokens", where),
@@ -66,7 +85,7 @@ void require_checksum(const fs::path& path, const std::string& expected) {
 
 }  // namespace
 
-void write_manifest(const fs::path& folder, const Manifest& manifest) {
+Json to_json(const Manifest& manifest) {
   Json splits, fractions;
   for (Split split : kSplits) {
     std::string name(name_of(split));
@@ -74,30 +93,33 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
     fractions[name] = manifest.split_rule.fractions[static_cast<size_t>(split)];
   }
   Json inputs = Json::array();
-  for (const InputRecord& input : manifest.inputs) {
-    inputs.push_back({{"file", input.file}, {"bytes", input.bytes}, {"checksum", input.checksum}});
-  }
-  write_json(folder / kManifestFile,
-             {{"format", kFormat},
-              {"version", kVersion},
-              {"tokenizer",
-               {{"file", manifest.tokenizer_file},
-                {"checksum", manifest.tokenizer_hash},
-                {"vocabulary_size", manifest.vocabulary_size},
-                {"separator", manifest.separator}}},
-              {"split",
-               {{"rule", "XXH3-64 of the document's text over 2^64: test, then val, then train"},
-                {"seed", manifest.split_rule.seed},
-                {"fractions", fractions}}},
-              {"splits", splits},
-              {"recipe", manifest.recipe},
-              {"inputs", inputs}});
+  for (const FileRecord& input : manifest.inputs) inputs.push_back(file_to_json(input));
+  return {{"format", kFormat},
+          {"version", kVersion},
+          {"tokenizer",
+           {{"file", manifest.tokenizer_file},
+            {"checksum", manifest.tokenizer_hash},
+            {"vocabulary_size", manifest.vocabulary_size},
+            {"separator", manifest.separator}}},
+          {"split",
+           {{"rule", "XXH3-64 of the document's text over 2^64: test, then val, then train"},
+            {"seed", manifest.split_rule.seed},
+            {"fractions", fractions}}},
+          {"splits", splits},
+          {"recipe", manifest.recipe},
+          {"inputs", inputs}};
+}
+
+void write_manifest(const fs::path& folder, const Manifest& manifest) {
+  write_json(folder / kManifestFile, to_json(manifest));
 }
 
 Manifest read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifestFile;
-  const std::string where = path.string();
-  const Json value = read_json(path);
+  return manifest_from_json(read_json(path), path.string());
+}
+
+Manifest manifest_from_json(const Json& value, const std::string& where) {
   if (!value.is_object() || value.value("format", Json()) != kFormat)
     fail_input("{}: not a manifest of token shards", where);
   if (count(value, "version", where) != kVersion) {
@@ -118,8 +140,7 @@ Manifest read_manifest(const fs::path& folder) {
   }
   manifest.recipe = json_get<Json>(value, "recipe", where);
   for (const Json& input : json_get<std::vector<Json>>(value, "inputs", where)) {
-    manifest.inputs.push_back({json_get<std::string>(input, "file", where), count(input, "bytes", where),
-                               json_get<std::string>(input, "checksum", where)});
+    manifest.inputs.push_back(file_from_json(input, json_get<std::string>(input, "file", where), where));
   }
   return manifest;
 }
@@ -128,6 +149,7 @@ void verify_checksums(const fs::path& folder, const Manifest& manifest) {
   require_checksum(folder / manifest.tokenizer_file, manifest.tokenizer_hash);
   for (const SplitRecord& split : manifest.splits) {
     for (const ShardRecord& shard : split.shards) require_checksum(folder / shard.file, shard.checksum);
+    if (!split.ids.file.empty()) require_checksum(folder / split.ids.file, split.ids.checksum);
   }
 }
 

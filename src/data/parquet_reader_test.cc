@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "data/prepare.h"
 #include "data/test_support.h"
 
 namespace depthroute {
@@ -83,6 +84,53 @@ TEST(Parquet, AFolderMixesFormats) {
   folder.file("in/1.parquet", parquet_bytes({"from parquet"}));
   folder.file("in/2.jsonl", "{\"text\": \"from jsonl\"}\n");
   EXPECT_EQ(read(folder.path() / "in"), (std::vector<std::string>{"from parquet", "from jsonl"}));
+}
+
+TEST(Parquet, IdentifiersAreStringsOrNumbers) {
+  TestFolder folder;
+  const auto path = folder.file("a.parquet", parquet_bytes(kTexts));
+  DocumentOptions options;
+  options.id_column = "token_count";
+  const auto documents = read_all(path, options);
+  ASSERT_EQ(documents.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(documents[i].text, kExpected[i]);
+    EXPECT_EQ(documents[i].id, (std::vector<std::string>{"0", "3", "4", "6", "7"})[i]);
+  }
+  options = {DocumentFormat::kAuto, DocumentUnit::kParagraph, "text", "none"};
+  EXPECT_TRUE(contains(input_error([&] { read_all(path, options); }), "name the id's with --id-column"));
+}
+
+TEST(Parquet, TheSameDocumentsInOtherFilesAndAnotherOrderAreTheSameSplits) {
+  TestFolder folder;
+  const std::vector<std::string> documents = made_up_documents(3000);
+  Texts texts(documents.begin(), documents.end());
+  PrepareOptions options;
+  options.vocabulary_size = 500;
+  options.sample_bytes = 20'000;
+  options.split = {3, {0.8, 0.1, 0.1}};
+  const auto prepared = [&](const char* name, std::vector<std::filesystem::path> inputs) {
+    options.inputs = std::move(inputs);
+    options.output = folder.path() / name;
+    return prepare(options).manifest;
+  };
+  const Manifest one =
+      prepared("one", {folder.file("all.parquet", parquet_bytes(texts, "string", arrow::Compression::ZSTD, 100))});
+  std::reverse(texts.begin(), texts.end());
+  std::vector<std::filesystem::path> files;
+  for (size_t begin = 0; begin < texts.size(); begin += 700) {
+    const Texts part(texts.begin() + static_cast<std::ptrdiff_t>(begin),
+                     texts.begin() + static_cast<std::ptrdiff_t>(std::min(begin + 700, texts.size())));
+    files.push_back(folder.file("part-" + std::to_string(begin), parquet_bytes(part, "large_string")));
+  }
+  std::swap(files[1], files[3]);
+  const Manifest other = prepared("other", files);
+  EXPECT_EQ(one.tokenizer_hash, other.tokenizer_hash);
+  for (Split split : kSplits) {
+    EXPECT_EQ(one[split].document_hash, other[split].document_hash);
+    EXPECT_EQ(one[split].tokens, other[split].tokens);
+    EXPECT_EQ(one[split].token_lengths, other[split].token_lengths);
+  }
 }
 
 TEST(Parquet, ErrorsNameTheFileAndWhatIsWrong) {

@@ -3,6 +3,10 @@
 // The inputs are read twice. The first pass counts and samples (the tokenizer must be learned on the training split
 // alone), the second encodes and writes. Both hold a bounded amount of text. The folder appears at once, when
 // everything is in it; its bytes depend on the inputs, their order and the options, not on the number of threads.
+//
+// Until then all is in .NAME.unfinished beside it. A call with the same inputs and options that finds the second pass
+// begun there goes on after the last document that was saved (the documents before are read again, which is fast, but
+// not encoded), and ends in the same bytes as an unbroken one. The first pass takes little time and starts again.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -24,7 +28,10 @@ struct PrepareOptions {
   int64_t sample_bytes = 0;         // text to train the tokenizer on; 0: 512 bytes a piece, between 1 and 16 MiB
   int64_t tokens_per_shard = 100'000'000;
   int threads = 1;
-  bool overwrite = false;  // replace a folder that prepare made from something else
+  bool deduplicate = false;                        // leave out all but the first of documents with the same text
+  int64_t deduplicate_bytes = int64_t{512} << 20;  // of memory for the table that this takes, see DocumentSet
+  double save_interval = 20;                       // seconds between the states that a later call continues from
+  bool overwrite = false;                          // replace a folder that prepare made from something else
 };
 
 struct PrepareResult {
@@ -33,7 +40,7 @@ struct PrepareResult {
 };
 
 // InputError for bad inputs or options, a corpus too small for its split or vocabulary, and an output folder that
-// holds something else. RunError where writing fails or an input changes meanwhile.
+// holds something else. RunError where writing fails or an input changes meanwhile (it is named).
 PrepareResult prepare(const PrepareOptions& options);
 
 }  // namespace depthroute

@@ -1,12 +1,16 @@
 #include "data/prepare.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "data/data_show.h"
 #include "data/data_stats.h"
 #include "data/test_support.h"
 #include "data/token_dataset.h"
@@ -247,6 +251,200 @@ TEST_F(Prepare, StatsAgreeWithTheData) {
     EXPECT_TRUE(contains(to_text(stats), std::to_string(dataset.tokens())));
   }
   EXPECT_TRUE(json["verified"].get<bool>());
+}
+
+// The n-th document of a side out of the shards is the n-th of that side in the corpus, with its identifier.
+TEST_F(Prepare, EachDocumentCanBeShown) {
+  std::string lines;
+  for (size_t i = 0; i < documents.size(); ++i) {
+    const Json id = i % 5 == 0 ? Json(i) : i % 7 == 0 ? Json() : Json("urn:\n" + std::to_string(i));
+    lines += Json{{"text", documents[i]}, {"id", id}}.dump() + "\n";
+  }
+  options.inputs = {folder.file("in/with-ids.jsonl", lines)};
+  options.documents.id_column = "id";
+  options.tokens_per_shard = 1000;
+  prepare(options);
+  std::array<int64_t, 3> index{};
+  for (size_t i = 0; i < documents.size(); ++i) {
+    const Split split = options.split.split_of(options.split.key(documents[i]));
+    const int64_t at = index[static_cast<size_t>(split)]++;
+    if (i % 37 != 0 && split == Split::kTrain) continue;
+    const ShownDocument shown = show_document(options.output, split, at);
+    EXPECT_EQ(shown.text, documents[i]);
+    EXPECT_EQ(shown.id, i % 5 == 0 ? std::to_string(i) : i % 7 == 0 ? "" : "urn:\n" + std::to_string(i));
+    EXPECT_TRUE(contains(to_text(shown), documents[i]));
+    EXPECT_EQ(to_json(shown)["text"], documents[i]);
+  }
+  for (int64_t bad : {int64_t{-1}, index[1], INT64_MAX})
+    EXPECT_TRUE(contains(input_error([&] { show_document(options.output, Split::kValidation, bad); }),
+                         "there is none with the number " + std::to_string(bad)));
+  EXPECT_NO_THROW(data_stats(options.output, true));
+  write_file(options.output / "val-ids.jsonl", "\"a\"\n");
+  EXPECT_TRUE(contains(input_error([&] { show_document(options.output, Split::kValidation, 1); }), "only 1 lines"));
+  EXPECT_TRUE(contains(input_error([&] { data_stats(options.output, true); }), "val-ids.jsonl' has changed"));
+}
+
+TEST_F(Prepare, LengthsAreCountedAsTheShardsHaveThem) {
+  const Manifest manifest = prepare(options).manifest;
+  for (Split split : kSplits) {
+    std::vector<int64_t> lengths;
+    int64_t length = 0;
+    for (int64_t token : all_tokens(TokenDataset::open(options.output, split))) {
+      ++length;
+      if (token != manifest.separator) continue;
+      size_t bin = 0;
+      while (int64_t{2} << bin <= length) ++bin;
+      lengths.resize(std::max(lengths.size(), bin + 1));
+      ++lengths[bin];
+      length = 0;
+    }
+    EXPECT_EQ(manifest[split].token_lengths, lengths);
+    EXPECT_EQ(read_manifest(options.output)[split].token_lengths, lengths);
+  }
+  EXPECT_TRUE(contains(to_text(data_stats(options.output, false)), "\n32-63 "));
+}
+
+// Exact duplicates go, wherever they are, and what is left is as if they had never been there.
+TEST_F(Prepare, DuplicatesAreLeftOutOnRequest) {
+  std::vector<std::string> doubled = documents;
+  for (size_t i = 0; i < documents.size(); i += 3) doubled.insert(doubled.end() - (i % 100), documents[i]);
+  fs::path with = folder.file("in/doubled.txt", joined(doubled));
+  options.sample_bytes = 20'000;
+  const Manifest once = prepare(options).manifest;
+  options.inputs = {with, input};
+  options.output = folder / "in/kept";
+  const Manifest kept = prepare(options).manifest;
+  options.deduplicate = true;
+  options.output = folder / "in/dropped";
+  const Manifest dropped = prepare(options).manifest;
+  int64_t duplicates = 0;
+  for (Split split : kSplits) {
+    EXPECT_EQ(dropped[split].document_hash, once[split].document_hash);
+    EXPECT_EQ(dropped[split].documents, once[split].documents);
+    EXPECT_EQ(dropped[split].documents + dropped[split].duplicates, kept[split].documents);
+    EXPECT_EQ(kept[split].duplicates, 0);
+    duplicates += dropped[split].duplicates;
+  }
+  EXPECT_EQ(dropped.tokenizer_hash, once.tokenizer_hash);
+  EXPECT_EQ(duplicates, 2000);
+  EXPECT_TRUE(contains(to_text(data_stats(options.output, true)), "2000 exact duplicates left out"));
+  EXPECT_TRUE(prepare(options).already_done);
+  options.deduplicate_bytes = 1 << 14;
+  options.output = folder / "in/small";
+  EXPECT_TRUE(contains(input_error([&] { prepare(options); }), "--dedup-memory"));
+}
+
+TEST_F(Prepare, IdentifiersNeedAColumn) {
+  options.documents.id_column = "id";
+  EXPECT_TRUE(contains(input_error([&] { prepare(options); }), "leave out --id-column"));
+  options.inputs = {folder.file("in/a.jsonl", "{\"text\": \"a\", \"id\": 1}\n{\"text\": \"b\"}\n")};
+  EXPECT_TRUE(contains(input_error([&] { prepare(options); }), "a.jsonl:2: no key 'id'"));
+  options.inputs = {folder.file("in/a.jsonl", "{\"text\": \"a\", \"id\": [1]}\n")};
+  EXPECT_TRUE(contains(input_error([&] { prepare(options); }), "a.jsonl:1: key 'id' holds array"));
+}
+
+// Files beyond `bytes` cannot be written while it lives, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+class PrepareAgain : public Prepare {
+ protected:
+  std::vector<std::string> many = made_up_documents(30'000, 5);
+  fs::path corpus = folder.file("in/many.txt", joined(many)), unfinished = folder / "in/.again.unfinished";
+  std::map<std::string, std::string> whole;
+
+  void SetUp() override {
+    options.inputs = {corpus};
+    options.save_interval = 0;
+    prepare(options);
+    whole = contents(options.output);
+    options.output = folder / "in/again";
+  }
+  // Stops in the middle of the second pass.
+  void interrupt() {
+    FileSizeLimit limit(1'500'000);
+    EXPECT_THROW(prepare(options), RunError);
+    EXPECT_FALSE(fs::exists(options.output));
+    EXPECT_GT(read_json(unfinished / "progress.json")["documents_read"], 5000);
+  }
+  std::string error_of_prepare() {
+    try {
+      prepare(options);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(PrepareAgain, GoesOnToTheSameBytes) {
+  interrupt();
+  prepare(options);
+  EXPECT_EQ(contents(options.output), whole);
+  EXPECT_FALSE(fs::exists(unfinished));
+}
+
+TEST_F(PrepareAgain, ButNotWithOtherInputsOrOptions) {
+  interrupt();
+  write_file(corpus, joined(many) + "One more.\n");
+  EXPECT_TRUE(contains(input_error([&] { prepare(options); }), "the input 'many.txt' has changed"));
+  write_file(corpus, joined(many));
+  PrepareOptions other = options;
+  other.vocabulary_size = 400;
+  EXPECT_TRUE(contains(input_error([&] { prepare(other); }), "the options are others"));
+  other.overwrite = true;
+  prepare(other);
+  EXPECT_EQ(read_manifest(options.output).vocabulary_size, 400);
+}
+
+TEST_F(PrepareAgain, NorFromDamage) {
+  for (const char* file : {"train-00000.bin", "tokenizer.model", "progress.json"}) {
+    interrupt();
+    write_file(unfinished / file, "damaged");
+    const std::string message = error_of_prepare();
+    EXPECT_TRUE(contains(message, file) && contains(message, "--overwrite")) << message;
+    options.overwrite = true;
+    prepare(options);
+    options.overwrite = false;
+    EXPECT_EQ(contents(options.output), whole) << file;
+    fs::remove_all(options.output);
+  }
+}
+
+TEST_F(PrepareAgain, WhenAllButTheFolderIsDone) {
+  fs::rename(folder / "out", unfinished);
+  prepare(options);
+  EXPECT_EQ(contents(options.output), whole);
+  EXPECT_FALSE(fs::exists(unfinished));
+}
+
+TEST_F(PrepareAgain, AnInputThatChangesMeanwhileIsNamed) {
+  std::string message;
+  for (int attempt = 0; attempt < 20 && message.empty(); ++attempt) {
+    fs::remove_all(options.output);
+    write_file(corpus, joined(many));
+    std::jthread change([&](const std::stop_token& stop) {
+      while (!stop.stop_requested() && !fs::exists(unfinished / "progress.json")) std::this_thread::yield();
+      fs::resize_file(corpus, 1000);
+    });
+    message = error_of_prepare();
+  }
+  EXPECT_TRUE(contains(message, "many.txt' has changed while it was being read")) << message;
 }
 
 TEST_F(Prepare, ABadManifestIsOneClearError) {

@@ -58,14 +58,18 @@ std::array<double, 3> parse_fractions(std::string_view text) {
   return fractions;
 }
 
-void DocumentSetHash::add(std::string_view text) {
-  XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  low_ += hash.low64;
-  high_ += hash.high64 + (low_ < hash.low64 ? 1 : 0);
+DocumentHash document_hash(std::string_view text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return {hash.low64, hash.high64};
+}
+
+void DocumentSetHash::add(DocumentHash hash) {
+  sum_.low += hash.low;
+  sum_.high += hash.high + (sum_.low < hash.low ? 1 : 0);
 }
 
 std::string DocumentSetHash::hex() const {
-  return format_text("{:016x}{:016x}", high_, low_);
+  return format_text("{:016x}{:016x}", sum_.high, sum_.low);
 }
 
 }  // namespace depthroute

@@ -32,16 +32,23 @@ struct SplitRule {
 // "0.98,0.01,0.01" as fractions. InputError where it is not three numbers.
 std::array<double, 3> parse_fractions(std::string_view text);
 
-// A hash of a multiset of documents: the sum, modulo 2^128, of their XXH3-128. It does not depend on their order,
+// XXH3-128 of a document's text.
+struct DocumentHash {
+  uint64_t low = 0, high = 0;
+  bool operator==(const DocumentHash&) const = default;
+};
+DocumentHash document_hash(std::string_view text);
+
+// A hash of a multiset of documents: the sum, modulo 2^128, of their hashes. It does not depend on their order,
 // and two equal documents do not cancel.
 class DocumentSetHash {
  public:
-  void add(std::string_view text);
+  void add(DocumentHash hash);
   // 32 hexadecimal digits.
   std::string hex() const;
 
  private:
-  uint64_t low_ = 0, high_ = 0;
+  DocumentHash sum_;
 };
 
 }  // namespace depthroute

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/document_set.h"
 #include "data/test_support.h"
 #include "io/format.h"
 
@@ -71,16 +72,35 @@ TEST(DocumentSetHash, IsTheSumOfTheHashesInAnyOrder) {
   DocumentSetHash forward, backward, once;
   unsigned __int128 sum = 0;
   for (const std::string& text : documents) {
-    forward.add(text);
+    forward.add(document_hash(text));
     XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
     sum += static_cast<unsigned __int128>(hash.high64) << 64 | hash.low64;
   }
-  for (auto text = documents.rbegin(); text != documents.rend(); ++text) backward.add(*text);
-  for (size_t i = 1; i + 1 < documents.size(); ++i) once.add(documents[i]);
+  for (auto text = documents.rbegin(); text != documents.rend(); ++text) backward.add(document_hash(*text));
+  for (size_t i = 1; i + 1 < documents.size(); ++i) once.add(document_hash(documents[i]));
   EXPECT_EQ(forward.hex(),
             format_text("{:016x}{:016x}", static_cast<uint64_t>(sum >> 64), static_cast<uint64_t>(sum)));
   EXPECT_EQ(forward.hex(), backward.hex());
   EXPECT_NE(forward.hex(), once.hex());  // two equal documents do not cancel
+}
+
+TEST(DocumentSet, FindsEveryRepetitionAndStaysWithinItsBound) {
+  const int64_t bytes = int64_t{1} << 20, capacity = DocumentSet::capacity(bytes);
+  EXPECT_EQ(capacity, (bytes / 16) * 3 / 4);
+  EXPECT_EQ(DocumentSet::capacity(bytes * 2 - 1), capacity) << "a power of two of slots";
+  DocumentSet set(bytes);
+  const auto hash = [](int64_t i) { return document_hash(std::to_string(i)); };
+  EXPECT_TRUE(set.insert({})) << "zeros are a hash like any other";
+  for (int64_t i = 1; i < capacity; ++i) EXPECT_TRUE(set.insert(hash(i)));
+  EXPECT_FALSE(set.insert({}));
+  for (int64_t i = 1; i < capacity; ++i) EXPECT_FALSE(set.insert(hash(i)));
+  try {
+    set.insert(hash(capacity));
+    FAIL() << "the table is full";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("--dedup-memory"), std::string::npos);
+  }
+  EXPECT_FALSE(set.insert(hash(1))) << "what it holds it still knows";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,58 @@ TEST(ShardWriter, WritesTheLayoutOfLlmC) {
   EXPECT_TRUE(ShardWriter(folder.path(), "val", 10).finish().empty());
   for (int64_t bad : {int64_t{0}, int64_t{-1}, int64_t{1} << 31})
     EXPECT_THROW(ShardWriter(folder.path(), "x", bad), InputError);
+}
+
+// Whatever a killed writer did after the state it saved, another goes on from that state to the same files.
+TEST(ShardWriter, GoesOnFromWhereItWasSaved) {
+  TestFolder folder;
+  const std::vector<uint16_t> tokens = counting(47);
+  const auto all = [&](const std::string& name) {
+    std::string bytes;
+    for (int i = 0; i < 5; ++i) bytes += read_file(folder / (name + "-0000" + std::to_string(i) + ".bin"));
+    return bytes;
+  };
+  ShardWriter whole(folder.path(), "whole", 10);
+  whole.write(tokens);
+  const std::vector<ShardRecord> expected = whole.finish();
+  for (size_t saved = 0; saved <= 47; ++saved) {
+    for (size_t killed = saved; killed <= 47; killed += 9) {
+      std::vector<ShardRecord> state;
+      {
+        ShardWriter first(folder.path(), "part", 10);
+        first.write(std::span(tokens).first(saved));
+        state = first.save();
+        first.write(std::span(tokens).subspan(saved, killed - saved));
+        if (killed % 2 == 0) first.finish();
+      }
+      ShardWriter second(folder.path(), "part", 10, state);
+      second.write(std::span(tokens).subspan(saved));
+      const std::vector<ShardRecord> records = second.finish();
+      ASSERT_EQ(records.size(), expected.size());
+      for (size_t i = 0; i < records.size(); ++i) {
+        EXPECT_EQ(records[i].tokens, expected[i].tokens);
+        EXPECT_EQ(records[i].checksum, expected[i].checksum);
+      }
+      EXPECT_EQ(all("part"), all("whole")) << saved << " " << killed;
+    }
+  }
+}
+
+TEST(ShardWriter, DoesNotGoOnFromDamage) {
+  TestFolder folder;
+  ShardWriter writer(folder.path(), "train", 10);
+  writer.write(counting(25));
+  const std::vector<ShardRecord> state = writer.save();
+  for (const ShardRecord& record : state) {
+    const std::string good = read_file(folder / record.file);
+    for (std::string bad :
+         {good.substr(0, good.size() - 1), good.substr(0, 3), std::string(good).replace(1030, 1, "x")}) {
+      write_file(folder / record.file, bad);
+      EXPECT_THROW(ShardWriter(folder.path(), "train", 10, state), RunError) << record.file << " " << bad.size();
+    }
+    write_file(folder / record.file, good);
+  }
+  EXPECT_NO_THROW(ShardWriter(folder.path(), "train", 10, state));
 }
 
 TEST(TokenDataset, ReadsShardsOfLlmCAsOneSequence) {
@@ -128,6 +181,33 @@ TEST(TokenDataset, ATokenOutsideTheVocabularyIsNamedWithItsOffset) {
   dataset.copy(0, 4, out);
   std::string error = input_error([&] { dataset.copy(2, 4, out); });
   EXPECT_TRUE(contains(error, path.string()) && contains(error, "token 500 at offset 1026")) << error;
+}
+
+// A sparse file of the largest shard there can be, 4 GiB: no position is computed in 32 bits.
+TEST(TokenDataset, ShardsMayHaveFourGigabytes) {
+  TestFolder folder;
+  constexpr int64_t kTokens = kMaximumShardTokens, kAt = kTokens - 3;
+  auto path = folder.file("a_train.bin", shard_bytes({}));
+  const auto put = [&](int64_t offset, auto value) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(offset);
+    file.write(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  put(8, static_cast<int32_t>(kTokens));
+  put(kShardHeaderBytes + 2 * kAt, uint16_t{400});
+  std::filesystem::resize_file(path, kShardHeaderBytes + 2 * kTokens);
+  folder.file("b_train.bin", shard_bytes({1, 2, 499}));
+  const TokenDataset dataset = TokenDataset::open(folder.path(), Split::kTrain, 500);
+  EXPECT_EQ(dataset.tokens(), kTokens + 3);
+  int64_t out[6];
+  dataset.copy(kAt, 6, out);
+  EXPECT_EQ(std::vector<int64_t>(out, out + 6), (std::vector<int64_t>{400, 0, 0, 1, 2, 499}));
+  EXPECT_EQ(dataset.place_of(kAt).byte_offset, kShardHeaderBytes + 2 * kAt);
+  put(kShardHeaderBytes + 2 * kAt, uint16_t{500});
+  const std::string error = input_error([&] { dataset.copy(kAt - 1, 4, out); });
+  EXPECT_TRUE(contains(error, path.string()) &&
+              contains(error, "token 500 at offset " + std::to_string(kShardHeaderBytes + 2 * kAt)))
+      << error;
 }
 
 TEST(TokenDataset, MissingFoldersAndVocabulariesAreNamed) {

@@ -13,6 +13,20 @@ namespace depthroute {
 
 static_assert(std::endian::native == std::endian::little, "shards are little-endian and mapped as they are");
 
+namespace {
+
+using Header = std::array<int32_t, kShardHeaderInts>;
+
+void write_header(GrowingFile& file, const Header& header) {
+  if (file.size() == 0) {
+    file.write(header.data(), sizeof header);
+  } else {
+    file.write_at(0, header.data(), sizeof header);
+  }
+}
+
+}  // namespace
+
 TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
   const std::string name = path.string();
   if (file_.size() < static_cast<uint64_t>(kShardHeaderBytes)) {
@@ -38,27 +52,43 @@ TokenShard::TokenShard(const std::filesystem::path& path) : file_(path) {
   tokens_ = {reinterpret_cast<const uint16_t*>(file_.data() + kShardHeaderBytes), static_cast<size_t>(count)};
 }
 
-ShardWriter::ShardWriter(std::filesystem::path folder, std::string name, int64_t tokens_per_shard)
-    : folder_(std::move(folder)), name_(std::move(name)), limit_(tokens_per_shard) {
+ShardWriter::ShardWriter(std::filesystem::path folder, std::string name, int64_t tokens_per_shard,
+                         std::vector<ShardRecord> records)
+    : folder_(std::move(folder)), name_(std::move(name)), limit_(tokens_per_shard), records_(std::move(records)) {
   if (limit_ < 1 || limit_ > kMaximumShardTokens) {
     fail_input("{} tokens per shard are not possible: between 1 and {}", limit_, kMaximumShardTokens);
+  }
+  for (const ShardRecord& record : records_) {
+    const auto path = folder_ / record.file;
+    auto file = std::make_unique<GrowingFile>(path, kShardHeaderBytes + 2 * record.tokens);
+    // The process that was stopped may have gone on and completed its header.
+    const bool complete = record.tokens == limit_;
+    if (!complete) write_header(*file, {});
+    if (file_checksum(path) != record.checksum) fail_run("'{}' has changed since it was written", path.string());
+    if (!complete) file_ = std::move(file);
   }
 }
 
 void ShardWriter::begin_shard() {
   records_.push_back({format_text("{}-{:05}.bin", name_, records_.size()), 0, ""});
-  file_ = std::make_unique<AtomicFile>(folder_ / records_.back().file);
-  std::array<int32_t, kShardHeaderInts> header{};
-  file_->write(header.data(), sizeof header);
+  file_ = std::make_unique<GrowingFile>(last_path(), 0);
+  write_header(*file_, {});
 }
 
 void ShardWriter::end_shard() {
   ShardRecord& record = records_.back();
-  std::array<int32_t, 3> header = {kShardMagic, kShardVersion, static_cast<int32_t>(record.tokens)};
-  file_->write_at(0, header.data(), sizeof header);
-  file_->commit();
+  write_header(*file_, {kShardMagic, kShardVersion, static_cast<int32_t>(record.tokens)});
+  file_->sync();
   file_.reset();
-  record.checksum = file_checksum(folder_ / record.file);
+  record.checksum = file_checksum(last_path());
+}
+
+const std::vector<ShardRecord>& ShardWriter::save() {
+  if (file_) {
+    file_->sync();
+    records_.back().checksum = file_checksum(last_path());
+  }
+  return records_;
 }
 
 void ShardWriter::write(std::span<const uint16_t> tokens) {
@@ -73,9 +103,9 @@ void ShardWriter::write(std::span<const uint16_t> tokens) {
   }
 }
 
-std::vector<ShardRecord> ShardWriter::finish() {
+const std::vector<ShardRecord>& ShardWriter::finish() {
   if (file_) end_shard();
-  return std::move(records_);
+  return records_;
 }
 
 }  // namespace depthroute

@@ -37,22 +37,28 @@ struct ShardRecord {
   std::string checksum;
 };
 
-// Writes a sequence of tokens as NAME-00000.bin, NAME-00001.bin, ... of at most `tokens_per_shard` tokens.
+// Writes a sequence of tokens as NAME-00000.bin, NAME-00001.bin, ... of at most `tokens_per_shard` tokens, into a
+// folder that is not in use yet: the shard that is being written is not whole.
 class ShardWriter {
  public:
-  ShardWriter(std::filesystem::path folder, std::string name, int64_t tokens_per_shard);
+  // `records`: of an earlier writer's save(), to go on behind them. RunError where the files are not as they say.
+  ShardWriter(std::filesystem::path folder, std::string name, int64_t tokens_per_shard,
+              std::vector<ShardRecord> records = {});
   void write(std::span<const uint16_t> tokens);
+  // Flushes all to the disk. The records of what is written; the last shard may be incomplete.
+  const std::vector<ShardRecord>& save();
   // Completes the last shard; the records of all, in order.
-  std::vector<ShardRecord> finish();
+  const std::vector<ShardRecord>& finish();
 
  private:
   void begin_shard();
   void end_shard();
+  std::filesystem::path last_path() const { return folder_ / records_.back().file; }
 
   std::filesystem::path folder_;
   std::string name_;
   int64_t limit_;
-  std::unique_ptr<AtomicFile> file_;
+  std::unique_ptr<GrowingFile> file_;  // of the last record, if that is incomplete
   std::vector<ShardRecord> records_;
 };
 

@@ -22,16 +22,22 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kTemporaryMark = ".tmp-";
+constexpr const char* kLockFile = "lock";
 
 std::string last_error() {
   return std::strerror(errno);
 }
 
+// A folder without a slash at its end, which would hide its name.
+fs::path without_slash(const fs::path& path) {
+  fs::path normal = path.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
 // Beside the destination, so that the rename stays within one file system; the process number keeps two writers
 // apart.
 fs::path temporary_name(const fs::path& path) {
-  fs::path normal = path.lexically_normal();
-  if (!normal.has_filename()) normal = normal.parent_path();  // "folder/" names the folder itself
+  fs::path normal = without_slash(path);
   return normal.parent_path() / format_text(".{}{}{}", normal.filename().string(), kTemporaryMark, getpid());
 }
 
@@ -41,6 +47,24 @@ void flush_folder(const fs::path& folder) {
   if (descriptor < 0) return;
   fsync(descriptor);
   close(descriptor);
+}
+
+// In place of what was there before, if anything.
+void put_in_place(const fs::path& temporary, const fs::path& path) {
+  flush_folder(temporary);
+  std::error_code error;
+  if (!fs::exists(path)) {
+    if (rename(temporary.c_str(), path.c_str()) != 0) {
+      fail_run("cannot put the folder '{}' in place: {}", path.string(), last_error());
+    }
+  } else {
+    // The two folders change places in one step: there is no moment without one. The old content then goes.
+    if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0) {
+      fail_run("cannot put the folder '{}' in place: {}", path.string(), last_error());
+    }
+    fs::remove_all(temporary, error);
+  }
+  flush_folder(path.parent_path());
 }
 
 class Descriptor {
@@ -77,6 +101,12 @@ void write_all(int descriptor, const void* bytes, uint64_t size, const fs::path&
     if (written <= 0) fail_run("cannot write '{}': {}", path.string(), last_error());
     next += written;
     size -= static_cast<uint64_t>(written);
+  }
+}
+
+void overwrite(int descriptor, uint64_t offset, const void* bytes, uint64_t size, const fs::path& path) {
+  if (pwrite(descriptor, bytes, size, static_cast<off_t>(offset)) != static_cast<ssize_t>(size)) {
+    fail_run("cannot write '{}': {}", path.string(), last_error());
   }
 }
 
@@ -154,9 +184,7 @@ void AtomicFile::write(const void* bytes, uint64_t size) {
 }
 
 void AtomicFile::write_at(uint64_t offset, const void* bytes, uint64_t size) {
-  if (pwrite(descriptor_, bytes, size, static_cast<off_t>(offset)) != static_cast<ssize_t>(size)) {
-    fail_run("cannot write '{}': {}", path_.string(), last_error());
-  }
+  overwrite(descriptor_, offset, bytes, size, path_);
 }
 
 void AtomicFile::commit() {
@@ -169,8 +197,38 @@ void AtomicFile::commit() {
   flush_folder(path_.parent_path());
 }
 
-AtomicFolder::AtomicFolder(fs::path path) : path_(path.lexically_normal()), temporary_(temporary_name(path_)) {
-  if (!path_.has_filename()) path_ = path_.parent_path();
+GrowingFile::GrowingFile(fs::path path, uint64_t size) : path_(std::move(path)), size_(size) {
+  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  struct stat info {};
+  if (descriptor_ < 0 || fstat(descriptor_, &info) != 0)
+    fail_run("cannot write '{}': {}", path_.string(), last_error());
+  const bool whole = static_cast<uint64_t>(info.st_size) >= size;
+  if (whole && ftruncate(descriptor_, static_cast<off_t>(size)) == 0 &&
+      lseek(descriptor_, static_cast<off_t>(size), SEEK_SET) >= 0)
+    return;
+  const std::string reason = whole ? last_error() : format_text("it has {} of {} bytes", info.st_size, size);
+  close(descriptor_);
+  fail_run("cannot go on with '{}': {}", path_.string(), reason);
+}
+
+GrowingFile::~GrowingFile() {
+  close(descriptor_);
+}
+
+void GrowingFile::write(const void* bytes, uint64_t size) {
+  write_all(descriptor_, bytes, size, path_);
+  size_ += size;
+}
+
+void GrowingFile::write_at(uint64_t offset, const void* bytes, uint64_t size) {
+  overwrite(descriptor_, offset, bytes, size, path_);
+}
+
+void GrowingFile::sync() {
+  if (fsync(descriptor_) != 0) fail_run("cannot write '{}': {}", path_.string(), last_error());
+}
+
+AtomicFolder::AtomicFolder(fs::path path) : path_(without_slash(path)), temporary_(temporary_name(path_)) {
   std::error_code error;
   fs::remove_all(temporary_, error);
   make_folder(temporary_);
@@ -183,21 +241,36 @@ AtomicFolder::~AtomicFolder() {
 }
 
 void AtomicFolder::commit() {
-  flush_folder(temporary_);
-  std::error_code error;
-  if (!fs::exists(path_)) {
-    if (rename(temporary_.c_str(), path_.c_str()) != 0) {
-      fail_run("cannot put the folder '{}' in place: {}", path_.string(), last_error());
-    }
-  } else {
-    // The two folders change places in one step: there is no moment without one. The old content then goes.
-    if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
-      fail_run("cannot put the folder '{}' in place: {}", path_.string(), last_error());
-    }
-    fs::remove_all(temporary_, error);
-  }
+  put_in_place(temporary_, path_);
   committed_ = true;
-  flush_folder(path_.parent_path());
+}
+
+ContinuedFolder::ContinuedFolder(fs::path path) : path_(without_slash(path)) {
+  temporary_ = path_.parent_path() / format_text(".{}.unfinished", path_.filename().string());
+  make_folder(temporary_);
+  lock_ = std::make_unique<FolderLock>(temporary_);
+}
+
+ContinuedFolder::~ContinuedFolder() {
+  if (!lock_ || keep_) return;
+  std::error_code error;
+  fs::remove_all(temporary_, error);
+}
+
+void ContinuedFolder::clear() {
+  keep_ = false;
+  for (const fs::directory_entry& entry : fs::directory_iterator(temporary_)) {
+    std::error_code error;
+    if (entry.path().filename() != kLockFile) fs::remove_all(entry.path(), error);
+    if (error) fail_run("cannot remove '{}': {}", entry.path().string(), error.message());
+  }
+}
+
+void ContinuedFolder::commit() {
+  std::error_code error;
+  fs::remove(temporary_ / kLockFile, error);
+  put_in_place(temporary_, path_);
+  lock_.reset();
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
@@ -225,7 +298,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 FolderLock::FolderLock(const fs::path& folder) {
-  fs::path path = folder / "lock";
+  fs::path path = folder / kLockFile;
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor_ < 0) fail_run("cannot write '{}': {}", path.string(), last_error());
   // is_locked holds it for an instant: one refusal is none yet.
@@ -245,7 +318,7 @@ FolderLock::~FolderLock() {
 }
 
 bool is_locked(const fs::path& folder) {
-  int descriptor = open((folder / "lock").c_str(), O_RDONLY | O_CLOEXEC);
+  int descriptor = open((folder / kLockFile).c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
   // Shared, and held for an instant only: two that look do not see each other, and FolderLock asks more than once.
   bool locked = flock(descriptor, LOCK_SH | LOCK_NB) != 0;

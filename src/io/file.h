@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -46,6 +47,26 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+// A file written piece by piece that a later process may go on with: what sync() has returned for stays there.
+class GrowingFile {
+ public:
+  // Opens or makes the file and cuts it to `size` bytes, which it must have. RunError where that fails.
+  GrowingFile(std::filesystem::path path, uint64_t size);
+  ~GrowingFile();
+  GrowingFile(const GrowingFile&) = delete;
+  GrowingFile& operator=(const GrowingFile&) = delete;
+
+  void write(const void* bytes, uint64_t size);
+  void write_at(uint64_t offset, const void* bytes, uint64_t size);
+  void sync();
+  uint64_t size() const { return size_; }
+
+ private:
+  std::filesystem::path path_;
+  uint64_t size_;
+  int descriptor_ = -1;
+};
+
 // A folder filled under a temporary name. commit() puts it in place of what was there before, if anything.
 class AtomicFolder {
  public:
@@ -61,6 +82,43 @@ class AtomicFolder {
  private:
   std::filesystem::path path_, temporary_;
   bool committed_ = false;
+};
+
+// Holds a lock file as long as it lives; the operating system releases it with the process, however that ends.
+class FolderLock {
+ public:
+  // RunError where another process holds it.
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+// A folder filled under a temporary name that is the same each time (.NAME.unfinished), so that a later process can
+// go on where one stopped. Locked against a second process as long as it lives. Without keep() or commit() it is
+// removed, with what an earlier process left in it.
+class ContinuedFolder {
+ public:
+  // RunError where another process holds it.
+  explicit ContinuedFolder(std::filesystem::path path);
+  ~ContinuedFolder();
+  ContinuedFolder(const ContinuedFolder&) = delete;
+  ContinuedFolder& operator=(const ContinuedFolder&) = delete;
+
+  const std::filesystem::path& temporary() const { return temporary_; }
+  // From now on the folder stays where it is until commit().
+  void keep() { keep_ = true; }
+  // Empties the folder, which is worth nothing then.
+  void clear();
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  std::unique_ptr<FolderLock> lock_;
+  bool keep_ = false;
 };
 
 // A file mapped into memory, read-only.
@@ -81,19 +139,6 @@ class MappedFile {
   std::filesystem::path path_;
   const char* data_ = nullptr;
   uint64_t size_ = 0;
-};
-
-// Holds a lock file as long as it lives; the operating system releases it with the process, however that ends.
-class FolderLock {
- public:
-  // RunError where another process holds it.
-  explicit FolderLock(const std::filesystem::path& folder);
-  ~FolderLock();
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int descriptor_ = -1;
 };
 
 // Does a process hold the folder's lock? Writes nothing.
