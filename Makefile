@@ -1,6 +1,7 @@
 # The commands of this project; CMake does the work.
 #   make quickstart   install what is missing, build, run the small study on real text, write its report
 #   make test         install what is missing, build, run all tests
+#   make published-study   train the study of docs/results again (75 minutes of two cores)
 #   make bench        time everything against limits and peers, write docs/benchmarks.md (installs a full PyTorch)
 # TORCH_DIR=/path/to/torch uses a PyTorch or LibTorch that is there already.
 SHELL := /bin/bash
@@ -8,13 +9,22 @@ JOBS ?= $(shell nproc)
 QUICKSTART ?= runs/quickstart
 GCIDE := /usr/share/dictd/gcide.dict.dz
 
-.PHONY: quickstart test bench build configure setup sanitize format lint clean
+GCIDE_DATA := data/gcide/manifest.json
 
-quickstart: configure
-	cmake --build --preset release -j $(JOBS) --target depthroute
-	@test -e $(GCIDE) || { echo "depthroute: $(GCIDE) is missing: install Debian's package dict-gcide" >&2; exit 2; }
-	@test -e data/gcide/manifest.json || build/depthroute prepare $(GCIDE) --format gcide --out data/gcide --vocabulary-size 2048 --split 0.99,0.005,0.005 --threads $(JOBS)
+.PHONY: quickstart published-study test bench build program configure setup sanitize format lint clean
+
+quickstart: $(GCIDE_DATA)
 	build/depthroute study configs/study/quickstart.toml --out $(QUICKSTART) --jobs $(JOBS)
+
+published-study: $(GCIDE_DATA)
+	build/depthroute study configs/study/gcide.toml --out runs/gcide --jobs $(JOBS)
+
+$(GCIDE_DATA): program
+	@test -e $(GCIDE) || { echo "depthroute: $(GCIDE) is missing: install Debian's package dict-gcide" >&2; exit 2; }
+	@test -e $@ || build/depthroute prepare $(GCIDE) --format gcide --out $(@D) --vocabulary-size 2048 --split 0.99,0.005,0.005 --threads $(JOBS)
+
+program: configure
+	cmake --build --preset release -j $(JOBS) --target depthroute
 
 test: build
 	ctest --test-dir build --output-on-failure --no-tests=error -j $(JOBS)

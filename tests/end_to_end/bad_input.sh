@@ -158,7 +158,7 @@ expect 1 'run.toml' train run.toml --out run.toml/x
 expect 1 '/proc' train run.toml --out /proc/depthroute
 expect 1 'run.toml' prepare corpus.txt --out run.toml/x --vocabulary-size 300 --split 0.8,0.1,0.1
 if mkdir full && mount -t tmpfs -o size=200k tmpfs full 2>/dev/null; then
-  expect 1 'No space left' train run.toml --out full/run
+  expect 1 'no room for a checkpoint' train run.toml --out full/run
   dd if=/dev/zero of=full/fill bs=1k 2>/dev/null
   expect 1 'No space left' prepare corpus.txt --out full/data --vocabulary-size 300 --split 0.8,0.1,0.1
   [ -e full/data ] && fail "a failed prepare left its output"
