@@ -61,4 +61,4 @@ lint: build
 	git ls-files 'src/*.cc' | grep -v _test.cc | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet
 
 clean:
-	rm -rf build build-debug build-sanitize build.log
+	rm -rf build build-debug build-sanitize build-fuzz build.log

@@ -278,6 +278,7 @@ State begin(const PrepareOptions& options, const std::vector<InputFile>& files, 
   Survey survey = survey_documents(options, files);
   const Tokenizer tokenizer = make_tokenizer(options, std::move(survey.sample));
   write_file(folder.temporary() / kTokenizerFile, tokenizer.bytes());
+  write_json(folder.temporary() / "tokenizer_config.json", tokenizer.hugging_face_config());
   State state{{kTokenizerFile, tokenizer.hash(), tokenizer.size(), tokenizer.separator(), options.split,
                survey.splits, origin.recipe, origin.inputs}};
   save_state(folder.temporary(), state);

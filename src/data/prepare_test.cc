@@ -65,6 +65,7 @@ TEST_F(Prepare, ShardsAreTheEncodedDocumentsOfEachSideInOrder) {
   PrepareResult result = prepare(options);
   EXPECT_FALSE(result.already_done);
   Tokenizer tokenizer = Tokenizer::load(folder / "out/tokenizer.model");
+  EXPECT_EQ(read_json(folder / "out/tokenizer_config.json")["eos_token"], "</s>");
   EXPECT_EQ(tokenizer.size(), 500);
   int64_t total = 0;
   for (Split split : kSplits) {

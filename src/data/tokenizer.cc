@@ -146,6 +146,20 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
+Json Tokenizer::hugging_face_config() const {
+  const auto piece = [&](int id) { return id < 0 ? Json() : Json(processor_->IdToPiece(id)); };
+  return json_object({{"tokenizer_class", "LlamaTokenizer"},
+                      {"unk_token", piece(processor_->unk_id())},
+                      {"bos_token", piece(processor_->bos_id())},
+                      {"eos_token", piece(processor_->eos_id())},
+                      {"add_bos_token", false},
+                      {"add_eos_token", false},
+                      {"add_prefix_space", false},
+                      {"split_special_tokens", true},
+                      {"clean_up_tokenization_spaces", false},
+                      {"legacy", false}});
+}
+
 void TokenEncoder::encode(std::string_view text, std::vector<int32_t>& ids) {
   while (!text.empty()) {
     std::string_view segment = text.substr(0, tokenizer_.segment_length(text));

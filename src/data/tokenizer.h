@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "io/json.h"
+
 namespace sentencepiece {
 class SentencePieceProcessor;
 }
@@ -45,6 +47,9 @@ class Tokenizer {
   // The checksum of the model file.
   const std::string& hash() const { return hash_; }
   const std::string& bytes() const { return bytes_; }
+  // What Hugging Face's AutoTokenizer and LlamaTokenizer need beside the model (tokenizer_config.json) to give the same
+  // ids: no dummy prefix, nothing added, and a "</s>" within a text is text.
+  Json hugging_face_config() const;
 
  private:
   friend class TokenEncoder;

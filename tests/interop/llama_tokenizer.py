@@ -16,8 +16,10 @@ import subprocess
 import tempfile
 
 import numpy as np
-from transformers import LlamaTokenizer
+import transformers
+from transformers import AutoTokenizer, LlamaTokenizer
 
+GCIDE = "/usr/share/dictd/gcide.dict.dz"
 HOSTILE = ["a", " ", "  ", "   leading", "trailing   ", "\n\n\n", "\t tab\ttab \t", "line\r\nends\r", "NUL\x00NUL", "\x01\x02\x7f\x80\x9f", "nbsp\u00a0thin\u2009",
            "zero\u200bwidth\u200d\ufeff", "e\u0301 é ﬁ ﬃ ａ ℌ ½ Ω Ω", "👩‍👩‍👧‍👦🏳️‍🌈👍🏽", "\U00010348\U0010fffd\ufffd\uffff", "عربي من اليمين إلى اليسار", "עברית", "日本語の文章。中文句子。한국어",
            "ไทยไม่มีช่องว่าง", "x" * 3000, " " * 700, "ab " * 500, "<s>", "</s>", "<unk>", "<0x41>", "a</s>b <s> c", "1234567890 3.14159 1e-9", "__init__ -> {}[]();",
@@ -25,7 +27,7 @@ HOSTILE = ["a", " ", "  ", "   leading", "trailing   ", "\n\n\n", "\t tab\ttab \
 
 
 def documents(count, random_numbers):
-    with gzip.open("/usr/share/dictd/gcide.dict.dz", "rt", encoding="utf-8", errors="replace") as file:
+    with gzip.open(GCIDE, "rt", encoding="utf-8", errors="replace") as file:
         text = file.read(20_000_000)
     entries = [part.replace("\u2581", "_") for part in text.split("\n\n") if part.strip()]
     yield from HOSTILE
@@ -68,10 +70,14 @@ def main():
         with open(work / "documents.jsonl", "w", encoding="utf-8") as file:
             for i, text in enumerate(texts):
                 file.write(json.dumps({"text": text, "id": str(i)}, ensure_ascii=i % 2 == 0) + "\n")
-        subprocess.run([options.program, "prepare", str(work / "documents.jsonl"), "--out", str(work / "data"), "--vocabulary-size", "4000", "--id-column",
-                        "id", "--split", "0.9,0.05,0.05", "--threads", "2"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # A tokenizer learned on the dictionary: characters that it has never seen are what byte fallback is for.
+        prepare = [options.program, "prepare", "--split", "0.9,0.05,0.05", "--threads", "2"]
+        subprocess.run([*prepare, GCIDE, "--format", "gcide", "--out", str(work / "dictionary"), "--vocabulary-size", "4000"], check=True,
+                       stdout=subprocess.DEVNULL)
+        subprocess.run([*prepare, str(work / "documents.jsonl"), "--out", str(work / "data"), "--id-column", "id", "--tokenizer",
+                        str(work / "dictionary/tokenizer.model")], check=True, stdout=subprocess.DEVNULL)
         manifest = json.loads((work / "data/manifest.json").read_text())
-        tokenizer = LlamaTokenizer(vocab_file=str(work / "data/tokenizer.model"), legacy=True, add_prefix_space=False)
+        tokenizer = LlamaTokenizer.from_pretrained(work / "data")
         seen = differ = changed = 0
         for name, ids in shard_documents(work / "data", manifest):
             text = texts[int(name)]
@@ -83,6 +89,7 @@ def main():
             if tokenizer.decode(ids, clean_up_tokenization_spaces=False) != text:
                 changed += 1
                 print(f"decoded to other text: {text[:60]!r}")
+        print(f"transformers {transformers.__version__}, {type(AutoTokenizer.from_pretrained(work / 'data')).__name__} by AutoTokenizer")
     print(f"{seen} documents, {differ} with other ids, {changed} decoded to other text")
     if seen != len(texts) or differ or changed:
         raise SystemExit(1)
