@@ -15,28 +15,27 @@
 #include "io/safetensors.h"
 
 namespace depthroute {
-namespace {
 namespace fs = std::filesystem;
 
-void check(bool holds) {
+static void check(bool holds) {
   if (!holds) std::abort();
 }
 
-[[maybe_unused]] void read_shard(const fs::path& file) {
+void fuzz_shard(const fs::path& file) {
   const TokenShard shard(file);
   uint64_t sum = 0;
   for (uint16_t token : shard.tokens()) sum += token;
   check(sum <= shard.tokens().size() * uint64_t{65535});
 }
 
-[[maybe_unused]] void read_manifest(const fs::path& file) {
+void fuzz_manifest(const fs::path& file) {
   const Manifest manifest = manifest_from_json(read_json(file), file.string());
   // What was understood is written and understood alike.
   const std::string text = dump_json(to_json(manifest));
   check(dump_json(to_json(manifest_from_json(Json::parse(text), "again"))) == text);
 }
 
-[[maybe_unused]] void read_documents(const fs::path& file, DocumentFormat format, const std::string& id_column) {
+void fuzz_documents(const fs::path& file, DocumentFormat format, const std::string& id_column) {
   auto reader = open_documents({{file, "file"}}, {.format = format, .id_column = id_column});
   for (Document document; reader->next(document);) {
     check(!document.text.empty() && find_invalid_utf8(document.text) == std::string::npos);
@@ -44,14 +43,14 @@ void check(bool holds) {
   }
 }
 
-[[maybe_unused]] void read_jsonl(const fs::path& file) {
-  read_documents(file, DocumentFormat::kJsonl, "id");
+void fuzz_jsonl(const fs::path& file) {
+  fuzz_documents(file, DocumentFormat::kJsonl, "id");
 }
-[[maybe_unused]] void read_text(const fs::path& file) {
-  read_documents(file, DocumentFormat::kText, "");
+void fuzz_text(const fs::path& file) {
+  fuzz_documents(file, DocumentFormat::kText, "");
 }
 
-[[maybe_unused]] void read_safetensors(const fs::path& file) {
+void fuzz_safetensors(const fs::path& file) {
   const SafetensorsFile tensors(file);
   uint64_t sum = 0;
   for (const auto& [name, entry] : tensors.entries()) {
@@ -60,7 +59,6 @@ void check(bool holds) {
   check(sum <= fs::file_size(file) * 255);
 }
 
-}  // namespace
 }  // namespace depthroute
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -11,10 +11,10 @@ cd build-fuzz
 seeds() { mkdir -p "corpus/$1" && cp "${@:2}" "corpus/$1/"; }
 mkdir -p made
 for i in {1..300}; do printf 'Document %d, \xc3\xa9\xe6\x97\xa5.\n\n' "$i"; done > made/a.txt
-sed -n 's/^\(Document.*\)$/{"text": "\1\\n\\u00e9\\ud83d\\ude00", "id": "a", "x": [1, null, {"y": 1e5}]}/p' made/a.txt | head -n 5 > made/a.jsonl
+head -n 10 made/a.txt | sed -n 's/^\(Document.*\)$/{"text": "\1\\n\\u00e9\\ud83d\\ude00", "id": "a", "x": [1, null, {"y": 1e5}]}/p' > made/a.jsonl
 head -n 4 made/a.txt | tee made/short.txt | gzip > made/short.txt.gz
 head -n 2 made/a.jsonl | gzip > made/a.jsonl.gz
-../build/depthroute prepare made/a.txt --out made/data --vocabulary-size 270 --split 0.8,0.1,0.1 2> /dev/null > /dev/null
+../build/depthroute prepare made/a.txt --out made/data --vocabulary-size 290 --split 0.8,0.1,0.1 > made/prepare.log 2>&1 || { cat made/prepare.log; exit 1; }
 seeds shard made/data/val-00000.bin
 seeds manifest made/data/manifest.json
 seeds jsonl made/a.jsonl made/a.jsonl.gz
