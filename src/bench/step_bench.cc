@@ -63,7 +63,7 @@ class Step {
   void run() {
     for (const auto& [name, parameter] : model_.parameters().items()) parameter.mutable_grad() = at::Tensor();
     (model_.loss_sum(ids_, targets_) / static_cast<double>(ids_.numel())).backward();
-    optimizer_.step(1e-4, clip_divisor(gradient_norm(model_.parameters()), 1.0));
+    optimizer_.step(1e-4, clip_divisor(std::sqrt(gradient_square_sum(model_.parameters())), 1.0));
   }
 
   const Transformer& model() const { return model_; }

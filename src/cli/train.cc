@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
@@ -19,9 +20,15 @@ void train(const TrainArguments& options) {
   Config file = Config::read(options.config, options.set);
   RunConfig config = read_run_config(file);
   catch_stop_signals();
+  const ProcessGroup group = ProcessGroup::from_environment();
   TrainingOptions training;
   training.diagnostics = milestone_diagnostics();
+  training.group = &group;
   TrainingOutcome outcome = run_training(config, options.out, training);
+  if (!group.first()) {
+    if (outcome == TrainingOutcome::kStopped) throw StoppedBySignal{stop_signal() != 0 ? stop_signal() : SIGTERM};
+    return;
+  }
   std::string checkpoint = find_checkpoint(options.out).string();
   switch (outcome) {
     case TrainingOutcome::kFinished:
@@ -32,7 +39,7 @@ void train(const TrainArguments& options) {
       break;
     case TrainingOutcome::kStopped:
       std::printf("stopped and saved: %s; the same command continues\n", checkpoint.c_str());
-      throw StoppedBySignal{stop_signal()};
+      throw StoppedBySignal{stop_signal() != 0 ? stop_signal() : SIGTERM};
   }
 }
 
@@ -48,7 +55,8 @@ void add_train_command(CLI::App& app) {
       ->add_option("--set", options->set, "key=value over the config, e.g. train.tokens=1000000; may be repeated")
       ->allow_extra_args(false);
   command->footer(
-      "Example: depthroute train configs/run/micro.toml --out runs/micro --set residual.variant=rd_attnres");
+      "Examples: depthroute train configs/run/micro.toml --out runs/micro --set residual.variant=rd_attnres\n"
+      "          torchrun --no-python --nproc-per-node 2 depthroute train configs/run/micro.toml --out runs/micro");
   command->callback([options] { train(*options); });
 }
 

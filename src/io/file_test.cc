@@ -106,6 +106,28 @@ TEST(JsonLines, AnIncompleteLastLineIsLeftOut) {
   EXPECT_NE(message_of<InputError>([&] { read_json_lines(folder / "log"); }).find("line 3"), std::string::npos);
 }
 
+TEST(JsonGet, TakesNoNumberThatTheTypeCannotHold) {
+  const auto refused = [](const char* text, auto type) {
+    using Type = decltype(type);
+    return message_of<InputError>([&] { json_get<Type>(Json::parse(text), "n", "here"); }).find("wrong type") !=
+           std::string::npos;
+  };
+  for (const char* number : {"1.5", "1e30", "-1e300", "true", "\"1\"", "null", "[1]", "18446744073709551615"}) {
+    const std::string text = format_text("{{\"n\": {}}}", number), list = format_text("{{\"n\": [0, {}]}}", number);
+    EXPECT_TRUE(refused(text.c_str(), int64_t{})) << number;
+    EXPECT_TRUE(refused(list.c_str(), std::vector<int64_t>{})) << number;
+  }
+  for (const char* number : {"-1", "1.0", "18446744073709551616"})
+    EXPECT_TRUE(refused(format_text("{{\"n\": {}}}", number).c_str(), uint64_t{})) << number;
+  for (const char* number : {"-2147483649", "2147483648"})
+    EXPECT_TRUE(refused(format_text("{{\"n\": {}}}", number).c_str(), int{})) << number;
+  EXPECT_EQ(json_get<uint64_t>(Json::parse("{\"n\": 18446744073709551615}"), "n", "here"), UINT64_MAX);
+  EXPECT_EQ(json_get<int64_t>(Json::parse("{\"n\": -9223372036854775808}"), "n", "here"), INT64_MIN);
+  EXPECT_EQ(json_get<double>(Json::parse("{\"n\": 1e300}"), "n", "here"), 1e300);
+  EXPECT_TRUE(refused("{\"n\": true}", double{}));
+  EXPECT_TRUE(refused("{\"n\": 1}", bool{}));
+}
+
 TEST(JsonGet, NamesTheKeyAndThePlace) {
   Json value = {{"number", 3}};
   EXPECT_EQ(json_get<int>(value, "number", "here"), 3);

@@ -16,11 +16,12 @@ constexpr double kTerminalInterval = 0.1, kPlainInterval = 5.0;
 
 }  // namespace
 
-Progress::Progress(std::string label, int64_t total, std::string unit)
+Progress::Progress(std::string label, int64_t total, std::string unit, bool shown)
     : label_(std::move(label)),
       unit_(std::move(unit)),
       total_(total),
       terminal_(isatty(STDERR_FILENO) != 0),
+      finished_(!shown),
       begin_(std::chrono::steady_clock::now()),
       last_shown_(begin_) {}
 

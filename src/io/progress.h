@@ -11,7 +11,8 @@ namespace depthroute {
 class Progress {
  public:
   // `total` units of work (0: unknown); `unit` is the plural noun shown with the rate, e.g. "tokens".
-  Progress(std::string label, int64_t total, std::string unit);
+  // Not `shown`: nothing is written.
+  Progress(std::string label, int64_t total, std::string unit, bool shown = true);
   ~Progress();
 
   // `done` counts from the start of the work, `detail` is appended as it is (e.g. "loss 3.214").
@@ -26,7 +27,7 @@ class Progress {
 
   std::string label_, unit_;
   int64_t total_, start_ = 0, done_ = 0;
-  bool terminal_, finished_ = false, shown_ = false;
+  bool terminal_, finished_, shown_ = false;
   std::chrono::steady_clock::time_point begin_, last_shown_;
 };
 

@@ -99,7 +99,8 @@ const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
 }
 
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, SafetensorsEntry>& entries,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata,
+                       const std::function<const char*(const std::string& name)>& fetch) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
@@ -114,7 +115,9 @@ void write_safetensors(const std::filesystem::path& path, const std::map<std::st
   AtomicFile file(path);
   file.write(&size, 8);
   file.write(text);
-  for (const auto& [name, entry] : entries) file.write(entry.data, entry.size);
+  for (const auto& [name, entry] : entries) {
+    file.write(entry.data == nullptr && entry.size > 0 ? fetch(name) : entry.data, entry.size);
+  }
   file.commit();
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -39,9 +40,11 @@ class SafetensorsFile {
   std::map<std::string, SafetensorsEntry> entries_;
 };
 
-// Writes the file as a whole, tensors in the order of their names.
+// Writes the file as a whole, tensors in the order of their names. An entry whose data is null (of tensors that are
+// elsewhere) is asked for when its turn comes: `fetch` returns its bytes, which are done with at the next call.
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, SafetensorsEntry>& entries,
-                       const std::map<std::string, std::string>& metadata);
+                       const std::map<std::string, std::string>& metadata,
+                       const std::function<const char*(const std::string& name)>& fetch = {});
 
 // Bytes of one element; 0 for an unknown dtype.
 uint64_t safetensors_element_size(const std::string& dtype);

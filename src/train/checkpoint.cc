@@ -35,9 +35,8 @@ void check_names(const SafetensorsFile& file, const std::map<std::string, at::Te
   }
 }
 
-// Copies the file's tensors over those given, which must be exactly its own.
+// Copies the file's tensors over those given.
 void fill(const SafetensorsFile& file, const std::map<std::string, at::Tensor>& tensors) {
-  check_names(file, tensors);
   for (const auto& [name, tensor] : tensors) {
     at::Tensor stored = read_tensor(file, name);
     if (stored.sizes() != tensor.sizes() || stored.scalar_type() != tensor.scalar_type()) {
@@ -64,10 +63,38 @@ std::vector<fs::path> step_folders(const fs::path& parent) {
   return folders;
 }
 
-uint64_t bytes_of(const std::map<std::string, at::Tensor>& tensors) {
+uint64_t bytes_of(const std::map<std::string, SafetensorsEntry>& entries) {
   uint64_t bytes = 0;
-  for (const auto& [name, tensor] : tensors) bytes += tensor.nbytes();
+  for (const auto& [name, entry] : entries) bytes += entry.size;
   return bytes;
+}
+
+// All of the optimizer's state, whoever has it; of what other processes have, no data.
+struct SharedState {
+  std::map<std::string, SafetensorsEntry> entries;
+  std::map<std::string, int64_t> owners;  // of what is shared out
+};
+
+SharedState shared_state(const ParameterStore& parameters, const AdamW& optimizer) {
+  SharedState all{.entries = entries_of(optimizer.state()), .owners = {}};
+  for (size_t i = 0; i < optimizer.shares().owners.size(); ++i) {
+    const auto& [name, parameter] = parameters.items()[i];
+    for (const char* prefix : {"exp_avg.", "exp_avg_sq."}) {
+      all.owners[prefix + name] = optimizer.shares().owners[i];
+      if (optimizer.shares().own(i)) continue;
+      SafetensorsEntry entry = view_as_entry(parameter.detach());
+      entry.data = nullptr;
+      all.entries[prefix + name] = entry;
+    }
+  }
+  return all;
+}
+
+void send_share(const AdamW& optimizer, const SharedState& all, const ProcessGroup& group) {
+  const std::map<std::string, at::Tensor> state = optimizer.state();
+  for (const auto& [name, owner] : all.owners) {
+    if (owner == group.rank()) group.send_to_first(state.at(name));
+  }
 }
 
 // Better said before gigabytes are written than after; what is there stays either way.
@@ -89,15 +116,27 @@ bool is_checkpoint(const fs::path& folder) {
 }  // namespace
 
 void write_checkpoint(const fs::path& folder, const Transformer& model, const AdamW& optimizer,
-                      const TrainingState& state) {
+                      const TrainingState& state, const ProcessGroup& group) {
+  const SharedState shared = shared_state(model.parameters(), optimizer);
+  if (!group.first()) {
+    send_share(optimizer, shared, group);
+    return;
+  }
+  at::Tensor received;
+  const auto receive = [&](const std::string& name) {
+    received = at::empty(shared.entries.at(name).shape, at::kFloat);
+    group.receive(received, shared.owners.at(name));
+    return static_cast<const char*>(received.const_data_ptr());
+  };
   make_folder(folder.parent_path());
-  std::map<std::string, at::Tensor> weights;
-  for (const auto& [name, parameter] : model.parameters().items()) weights[name] = parameter.detach();
-  check_room(folder.parent_path(), bytes_of(weights) + bytes_of(optimizer.state()));
+  std::map<std::string, at::Tensor> parameters;
+  for (const auto& [name, parameter] : model.parameters().items()) parameters[name] = parameter.detach();
+  const std::map<std::string, SafetensorsEntry> weights = entries_of(parameters);
+  check_room(folder.parent_path(), bytes_of(weights) + bytes_of(shared.entries));
   AtomicFolder target(folder);
   // Hugging Face refuses weights without this note.
-  write_safetensors(target.temporary() / kModelFile, entries_of(weights), {{"format", "pt"}});
-  write_safetensors(target.temporary() / kOptimizerFile, entries_of(optimizer.state()), {});
+  write_safetensors(target.temporary() / kModelFile, weights, {{"format", "pt"}});
+  write_safetensors(target.temporary() / kOptimizerFile, shared.entries, {}, receive);
   write_json(target.temporary() / kConfigFile, model_config_to_json(model.config()));
   write_json(target.temporary() / kStateFile,
              {{"format", "depthroute-checkpoint/1"},
@@ -142,13 +181,17 @@ Transformer load_model(const fs::path& folder) {
     tensors[spec.name] = at::empty(spec.shape, at::kFloat);
     parameters.add(spec.name, tensors[spec.name]);
   }
+  check_names(file, tensors);
   fill(file, tensors);
   for (auto& [name, tensor] : tensors) tensor.requires_grad_();
   return {config, std::move(parameters)};
 }
 
 void load_optimizer(const fs::path& folder, AdamW& optimizer) {
-  fill(SafetensorsFile(folder / kOptimizerFile), optimizer.state());
+  const SafetensorsFile file(folder / kOptimizerFile);
+  std::map<std::string, at::Tensor> state = optimizer.state();
+  if (optimizer.shares().owners.empty()) check_names(file, state);
+  fill(file, state);
 }
 
 TrainingState load_training_state(const fs::path& folder) {

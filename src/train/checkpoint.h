@@ -15,6 +15,7 @@
 #include "io/json.h"
 #include "model/transformer.h"
 #include "train/optimizer.h"
+#include "train/process_group.h"
 
 namespace depthroute {
 
@@ -29,9 +30,10 @@ struct TrainingState {
   std::string config_hash, data_hash;
 };
 
-// RunError where the disk has no room for it (found out beforehand), or it cannot be written.
+// Called by all processes of a group; the first one writes, and takes in the others' shares of the optimizer's state, a
+// tensor at a time. RunError where the disk has no room for it (found out beforehand), or it cannot be written.
 void write_checkpoint(const std::filesystem::path& folder, const Transformer& model, const AdamW& optimizer,
-                      const TrainingState& state);
+                      const TrainingState& state, const ProcessGroup& group = {});
 
 // InputError, naming the file, where one is missing, truncated or changed.
 void verify_checkpoint(const std::filesystem::path& folder);
@@ -39,7 +41,8 @@ void verify_checkpoint(const std::filesystem::path& folder);
 // The checksum of the weights as the checkpoint states it.
 std::string checkpoint_weights_checksum(const std::filesystem::path& folder);
 
-// verify_checkpoint is up to the caller. InputError for tensors that are missing, left over or of another shape.
+// verify_checkpoint is up to the caller. InputError for tensors that are missing, left over or of another shape. Of the
+// optimizer's state a process loads its share.
 Transformer load_model(const std::filesystem::path& folder);
 void load_optimizer(const std::filesystem::path& folder, AdamW& optimizer);
 TrainingState load_training_state(const std::filesystem::path& folder);

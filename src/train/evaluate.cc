@@ -15,27 +15,33 @@ double Evaluation::perplexity() const {
 }
 
 Evaluation evaluate(const Transformer& model, const TokenDataset& data, int64_t batch_windows,
-                    const std::function<void(int64_t)>& on_progress) {
+                    const std::function<void(int64_t)>& on_progress, const ProcessGroup& group) {
   at::NoGradGuard no_grad;
   int64_t context = model.config().context, windows = window_count(data, context);
   double sum = 0;
-  int64_t done = 0;
+  int64_t done = 0, batches = 0;
+  auto own = [&] { return batches++ % group.size() == group.rank(); };
   auto add = [&](const Batch& batch) {
     sum += model.loss_sum(batch.token_ids, batch.targets).item<double>();
     done += batch.targets.numel();
     if (on_progress) on_progress(done);
   };
   for (int64_t first = 0; first < windows; first += batch_windows) {
+    if (!own()) continue;
     std::vector<int64_t> numbers;
     for (int64_t i = first; i < std::min(windows, first + batch_windows); ++i) numbers.push_back(i);
     add(read_windows(data, numbers, context));
   }
   int64_t rest = data.tokens() - 1 - windows * context;
-  if (rest > 0) {
+  if (rest > 0 && own()) {
     at::Tensor tokens = at::empty({1, rest + 1}, at::kLong);
     data.copy(windows * context, rest + 1, tokens.data_ptr<int64_t>());
     add({tokens.slice(1, 0, rest).contiguous(), tokens.slice(1, 1).contiguous()});
   }
+  std::vector<double> totals = {sum, static_cast<double>(done)};
+  group.sum(totals);
+  sum = totals[0];
+  done = static_cast<int64_t>(totals[1]);
   if (done == 0) fail_input("the split has {} tokens: nothing to evaluate", data.tokens());
   Evaluation result{.loss = sum / static_cast<double>(done), .tokens = done};
   if (data.text_bytes() > 0) {

@@ -3,15 +3,34 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <cmath>
+#include <algorithm>
+#include <numeric>
 #include <optional>
 
 namespace depthroute {
 
-AdamW::AdamW(const ParameterStore& parameters, const TrainConfig& config) : config_(config), groups_(2) {
+ParameterShares share_parameters(const ParameterStore& parameters, int64_t processes, int64_t rank) {
+  const auto& items = parameters.items();
+  std::vector<size_t> order(items.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater<>{}, [&](size_t i) { return items[i].second.numel(); });
+  ParameterShares shares{.owners = std::vector<int64_t>(items.size()), .rank = rank};
+  std::vector<int64_t> elements(static_cast<size_t>(processes));
+  for (size_t i : order) {
+    auto least = std::ranges::min_element(elements);
+    shares.owners[i] = least - elements.begin();
+    *least += items[i].second.numel();
+  }
+  return shares;
+}
+
+AdamW::AdamW(const ParameterStore& parameters, const TrainConfig& config, ParameterShares shares)
+    : config_(config), shares_(std::move(shares)), groups_(2) {
   step_ = at::zeros({1}, at::kFloat);
   groups_[0].weight_decay = config.weight_decay;
-  for (const auto& [name, parameter] : parameters.items()) {
+  for (size_t i = 0; i < parameters.items().size(); ++i) {
+    if (!shares_.own(i)) continue;
+    const auto& [name, parameter] = parameters.items()[i];
     // Biases are none of the matrices, whatever their shape.
     Group& group = groups_[parameter.dim() >= 2 && !name.ends_with(".bias") ? 0 : 1];
     group.names.push_back(name);
@@ -51,15 +70,16 @@ std::map<std::string, at::Tensor> AdamW::state() const {
   return state;
 }
 
-double gradient_norm(const ParameterStore& parameters) {
+double gradient_square_sum(const ParameterStore& parameters, const ParameterShares& shares) {
   at::NoGradGuard no_grad;
   double sum = 0;
-  for (const auto& [name, parameter] : parameters.items()) {
-    if (!parameter.grad().defined()) continue;
-    auto norm = at::linalg_vector_norm(parameter.grad(), 2).item<double>();
+  for (size_t i = 0; i < parameters.items().size(); ++i) {
+    const at::Tensor& gradient = parameters.items()[i].second.grad();
+    if (!gradient.defined() || !shares.own(i)) continue;
+    auto norm = at::linalg_vector_norm(gradient, 2).item<double>();
     sum += norm * norm;
   }
-  return std::sqrt(sum);
+  return sum;
 }
 
 }  // namespace depthroute

@@ -155,6 +155,7 @@ TrainConfig read_train_config(Config table, int64_t context) {
   train.checkpoint_interval = table.integer_between("checkpoint_interval", 0, 0, kMaxSteps);
   train.log_interval = table.integer_between("log_interval", train.log_interval, 1, kMaxSteps);
   train.threads = table.integer_between("threads", 0, 0, 1024);
+  train.shard_optimizer = table.boolean("shard_optimizer", true);
   if (train.threads == 0) train.threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
   if (table.has("initial_checkpoint")) {
     train.initial_checkpoint = find_checkpoint(table.string("initial_checkpoint"));

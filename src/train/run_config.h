@@ -40,7 +40,8 @@ struct TrainConfig {
   int64_t validation_interval = 0;  // in steps, between milestones; 0 for milestones only
   int64_t checkpoint_interval = 0;  // in steps; 0 for milestones and the end only
   int64_t log_interval = 10;        // in steps
-  int64_t threads = 0;              // 0: as many as the machine has cores
+  int64_t threads = 0;              // 0: as many as the machine has cores; processes on the same cores share them
+  bool shard_optimizer = true;      // several processes: each keeps a share of the optimizer's state, not all of it
   // Where the weights start from, a checkpoint of any variant (see model/conversion.h); empty: drawn from the seed.
   std::filesystem::path initial_checkpoint;
   std::string initial_weights;  // the checksum of that checkpoint's weights

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "data/manifest.h"
+#include "io/checksum.h"
 #include "io/file.h"
 #include "io/format.h"
 #include "io/machine.h"
@@ -42,15 +43,21 @@ class Trainer {
   bool is_finished() const;
 
  private:
+  void check_group() const;
   void check_identity() const;
   void write_identity() const;
   void check_milestones() const;
   void restore();
+  bool restore_newest();
   bool run_branches();
   Trainer branch_to(int64_t milestone) const;
   void start_from(const fs::path& checkpoint);
   bool restore_from(const fs::path& checkpoint);
+  void load_from(const fs::path& checkpoint);
+  void make_optimizer();
   double train_step();
+  void update(double learning_rate, double divisor);
+  void record(const Json& event) const;
   Json batch_places() const;
   void fail_not_finite(const char* what);
   bool guard(double loss, double gradient_norm);
@@ -66,23 +73,28 @@ class Trainer {
   Json canonical_;  // of the run, also in a branch of it
   RunConfig config_;
   TrainingOptions options_;
+  ProcessGroup alone_;
+  const ProcessGroup& group_;
   // Before the folder: where the data does not fit, none is made.
   std::shared_ptr<const TokenDataset> training_, validation_;
   TrainingBatches batches_;
   fs::path folder_;
-  FolderLock lock_;
+  std::unique_ptr<FolderLock> lock_;  // of the first process
   Metrics metrics_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<AdamW> optimizer_;
+  ParameterShares shares_;
+  std::unique_ptr<GradientReducer> reducer_;
   TrainingState state_;
   int64_t branched_until_ = -1;  // branches that begin at this step or before are done
   int64_t steps_, context_;
   double flops_per_token_;
 };
 
-fs::path made_folder(const fs::path& folder) {
+std::unique_ptr<FolderLock> lock_run(const fs::path& folder, const ProcessGroup& group) {
+  if (!group.first()) return nullptr;
   make_folder(folder);
-  return folder;
+  return std::make_unique<FolderLock>(folder);
 }
 
 std::shared_ptr<const TokenDataset> open_split(const RunConfig& config, Split split) {
@@ -112,17 +124,30 @@ Trainer::Trainer(const RunConfig& config, const fs::path& folder, const Training
       canonical_(run_config_to_json(config)),
       config_(branch_config(config, branch_)),
       options_(options),
+      group_(options.group != nullptr ? *options.group : alone_),
       training_(open_split(config, Split::kTrain)),
       validation_(open_split(config, Split::kValidation)),
       batches_(training_, config.order_seed(), config.model.context, config.train.batch_windows),
-      folder_(made_folder(folder)),
-      lock_(folder_),
+      folder_(folder),
+      lock_(lock_run(folder_, group_)),
       metrics_(folder_ / "metrics.jsonl"),
       steps_(trunk_steps(config_.train, config.model.context)),
       context_(config.model.context),
       flops_per_token_(training_flops_per_token(config.model)) {
   state_.config_hash = config_hash(canonical_);
   state_.data_hash = training_->data_hash();
+}
+
+// What the processes of a group must have in common.
+void Trainer::check_group() const {
+  if (group_.alone()) return;
+  if (config_.train.batch_windows % group_.size() != 0)
+    fail_input("train.batch_windows = {} is not divided by the {} processes", config_.train.batch_windows,
+               group_.size());
+  const std::string own = checksum(state_.config_hash + state_.data_hash);
+  const auto number = static_cast<int64_t>(std::stoull(own.substr(0, 15), nullptr, 16));
+  const bool differs = group_.from_first(number) != number;
+  if (differs) fail_input("{}the config or the data differ from those of rank 0", group_.name());
 }
 
 // Makes sure that the run in the folder, if there is one, is the same.
@@ -176,6 +201,7 @@ void Trainer::write_identity() const {
                     {"torch_version", TORCH_VERSION},
                     {"depthroute_version", DEPTHROUTE_VERSION},
                     {"threads", config_.train.threads},
+                    {"processes", group_.size()},
                     {"machine", machine_description()},
                     {"parameters", parameters},
                     {"non_embedding_parameters", parameters - embedding},
@@ -188,66 +214,90 @@ void Trainer::write_identity() const {
 
 // A run whose last checkpoint has been damaged since is not finished; one whose checkpoints were removed is.
 bool Trainer::is_finished() const {
-  if (!metrics_.finished(config_.train.tokens)) return false;
-  std::vector<fs::path> checkpoints = list_checkpoints(folder_);
-  try {
-    if (!checkpoints.empty()) verify_checkpoint(checkpoints.back());
-    return true;
-  } catch (const InputError&) {
-    return false;  // restore() says so
-  }
+  const auto finished = [&] {
+    if (!metrics_.finished(config_.train.tokens)) return false;
+    std::vector<fs::path> checkpoints = list_checkpoints(folder_);
+    try {
+      if (!checkpoints.empty()) verify_checkpoint(checkpoints.back());
+      return true;
+    } catch (const InputError&) {
+      return false;  // restore() says so
+    }
+  };
+  return group_.from_first(group_.first() && finished() ? 1 : 0) == 1;
 }
 
 // From the newest checkpoint that is whole; a damaged one is set aside with a warning.
-void Trainer::restore() {
+bool Trainer::restore_newest() {
   std::vector<fs::path> checkpoints = list_checkpoints(folder_);
-  bool restored = false;
-  for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend() && !restored; ++checkpoint) {
-    restored = restore_from(*checkpoint);
+  for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
+    if (restore_from(*checkpoint)) return true;
   }
+  return false;
+}
+
+void Trainer::restore() {
+  reducer_.reset();
+  constexpr int64_t kNone = -1;
+  const int64_t step = group_.from_first(group_.first() && restore_newest() ? state_.step : kNone);
+  const bool restored = step != kNone;
+  if (restored && !group_.first()) load_from(checkpoint_folder(folder_, step));
   if (!restored && is_branch()) {
     // Set aside if it is damaged: the same command makes it again from the one before.
-    if (!restore_from(branch_.start)) fail_run("there is no whole checkpoint to branch off from; start again");
+    const bool whole = group_.from_first(group_.first() && restore_from(branch_.start) ? 1 : 0) == 1;
+    if (!whole) fail_run("there is no whole checkpoint to branch off from; start again");
+    if (!group_.first()) load_from(branch_.start);
   } else if (!restored) {
     if (config_.train.initial_checkpoint.empty()) {
       model_ = std::make_unique<Transformer>(config_.model, config_.seed);
     } else {
       start_from(config_.train.initial_checkpoint);
     }
-    optimizer_ = std::make_unique<AdamW>(model_->parameters(), config_.train);
+    make_optimizer();
   }
   model_->recompute_sublayers(config_.train.activation_checkpointing);
-  metrics_.rewind(state_.step);
+  reducer_ = std::make_unique<GradientReducer>(group_, model_->parameters());
+  if (group_.first()) metrics_.rewind(state_.step);
+}
+
+void Trainer::make_optimizer() {
+  if (!group_.alone()) shares_ = share_parameters(model_->parameters(), group_.size(), group_.rank());
+  optimizer_ = std::make_unique<AdamW>(model_->parameters(), config_.train,
+                                       config_.train.shard_optimizer ? shares_ : ParameterShares());
 }
 
 void Trainer::start_from(const fs::path& checkpoint) {
   Conversion conversion = convert_model(load_model(checkpoint), config_.model, config_.seed);
-  std::fprintf(stderr,
-               "%s: from '%s': %zu tensors as they are, %zu from other tensors, %zu initialised, %zu left out\n",
-               options_.label.c_str(), checkpoint.c_str(), conversion.copied.size(), conversion.copied_from.size(),
-               conversion.initialised.size(), conversion.left_out.size());
+  if (group_.first()) {
+    std::fprintf(stderr,
+                 "%s: from '%s': %zu tensors as they are, %zu from other tensors, %zu initialised, %zu left out\n",
+                 options_.label.c_str(), checkpoint.c_str(), conversion.copied.size(),
+                 conversion.copied_from.size(), conversion.initialised.size(), conversion.left_out.size());
+  }
   model_ = std::make_unique<Transformer>(std::move(conversion.model));
 }
 
 bool Trainer::restore_from(const fs::path& checkpoint) {
-  TrainingState stored;
+  const std::string config = state_.config_hash, data = state_.data_hash;
   try {
-    verify_checkpoint(checkpoint);
-    stored = load_training_state(checkpoint);
-    model_ = std::make_unique<Transformer>(load_model(checkpoint));
-    optimizer_ = std::make_unique<AdamW>(model_->parameters(), config_.train);
-    load_optimizer(checkpoint, *optimizer_);
+    load_from(checkpoint);
   } catch (const InputError& error) {
     std::fprintf(stderr, "warning: %s; it is set aside, the checkpoint before it is taken\n", error.what());
     set_aside_checkpoint(checkpoint);
     return false;
   }
-  if (stored.config_hash != state_.config_hash)
-    fail_input("'{}' is a checkpoint of another config", checkpoint.string());
-  if (stored.data_hash != state_.data_hash)
-    fail_input("'{}' is a checkpoint of a run on other data", checkpoint.string());
-  state_ = stored;
+  if (state_.config_hash != config) fail_input("'{}' is a checkpoint of another config", checkpoint.string());
+  if (state_.data_hash != data) fail_input("'{}' is a checkpoint of a run on other data", checkpoint.string());
   return true;
+}
+
+void Trainer::load_from(const fs::path& checkpoint) {
+  verify_checkpoint(checkpoint);
+  TrainingState stored = load_training_state(checkpoint);
+  model_ = std::make_unique<Transformer>(load_model(checkpoint));
+  make_optimizer();
+  load_optimizer(checkpoint, *optimizer_);
+  state_ = stored;
 }
 
 Trainer Trainer::branch_to(int64_t milestone) const {
@@ -285,8 +335,9 @@ bool Trainer::run_branches() {
     Trainer branch = branch_to(milestone);
     if (branch.is_finished()) continue;
     // One model and optimizer in memory at a time; the checkpoint has all of it.
-    model_.reset();
+    reducer_.reset();
     optimizer_.reset();
+    model_.reset();
     if (branch.run() == TrainingOutcome::kStopped) return false;
     restore();
   }
@@ -295,34 +346,40 @@ bool Trainer::run_branches() {
 }
 
 TrainingOutcome Trainer::run() {
-  if (!is_branch()) {
+  check_group();
+  if (!is_branch() && group_.first()) {
     check_identity();
     check_milestones();
   }
   if (is_finished()) return TrainingOutcome::kWasFinished;
-  remove_leftovers(folder_);
-  remove_leftovers(checkpoint_folder(folder_, 0).parent_path());
-  at::set_num_threads(static_cast<int>(config_.train.threads));
+  if (group_.first()) {
+    remove_leftovers(folder_);
+    remove_leftovers(checkpoint_folder(folder_, 0).parent_path());
+  }
+  at::set_num_threads(static_cast<int>(std::max<int64_t>(1, config_.train.threads / group_.sharing_cores())));
   restore();
   // Only now: a model that does not fit into memory leaves the folder free for one that does.
-  if (!is_branch()) write_identity();
+  if (!is_branch() && group_.first()) write_identity();
   reset_peak_memory();
-  Progress progress(options_.label, steps_ * config_.train.batch_tokens(context_), "tokens");
+  Progress progress(options_.label, steps_ * config_.train.batch_tokens(context_), "tokens", group_.first());
   progress.set_start(state_.tokens);
   while (true) {
     if (!run_branches()) return end("stopped", TrainingOutcome::kStopped);
     if (state_.step >= steps_) break;
     auto begin = std::chrono::steady_clock::now();
     double learning_rate = learning_rate_at(config_.train, state_.step, steps_);
-    double loss = train_step();
-    double norm = gradient_norm(model_->parameters());
-    if (guard(loss, norm)) optimizer_->step(learning_rate, clip_divisor(norm, config_.train.gradient_clip));
+    // The mean loss, and the norm of the gradients: all processes have the same.
+    std::vector<double> sums = {train_step() / static_cast<double>(group_.size()), 0};
+    sums[1] = gradient_square_sum(model_->parameters(), shares_);
+    group_.sum(sums);
+    const double loss = sums[0], norm = std::sqrt(sums[1]);
+    if (guard(loss, norm)) update(learning_rate, clip_divisor(norm, config_.train.gradient_clip));
     state_.step += 1;
     state_.tokens += config_.train.batch_tokens(context_);
     state_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     progress.update(state_.tokens, format_text("loss {:.3f}", loss));
     after_step(loss, norm, learning_rate);
-    if (stop_signal() != 0 && (state_.step < steps_ || branches_off())) {
+    if (group_.any(stop_signal() != 0) && (state_.step < steps_ || branches_off())) {
       save(is_milestone() || branches_off());
       return end("stopped", TrainingOutcome::kStopped);
     }
@@ -331,20 +388,38 @@ TrainingOutcome Trainer::run() {
   return end("finished", TrainingOutcome::kFinished);
 }
 
-// Forward and backward over the batch in micro-batches; the gradients are those of the mean loss over the whole
-// batch.
+// Forward and backward over this process's part of the batch, in micro-batches. Returns the mean loss over that part; the
+// gradients are those of the mean loss over the whole batch.
 double Trainer::train_step() {
   for (const auto& [name, parameter] : model_->parameters().items()) parameter.mutable_grad() = at::Tensor();
-  auto batch_tokens = static_cast<double>(config_.train.batch_tokens(context_));
+  const int64_t windows = config_.train.batch_windows / group_.size(), begin = group_.rank() * windows;
+  const auto tokens = static_cast<double>(windows * context_);
   double loss = 0;
-  for (int64_t first = 0; first < config_.train.batch_windows; first += config_.train.micro_batch_windows) {
-    int64_t count = std::min(config_.train.micro_batch_windows, config_.train.batch_windows - first);
-    Batch batch = batches_.read(state_.step, first, count);
-    at::Tensor part = model_->loss_sum(batch.token_ids, batch.targets) / batch_tokens;
-    part.backward();
-    loss += part.item<double>();
+  try {
+    for (int64_t first = 0; first < windows; first += config_.train.micro_batch_windows) {
+      int64_t count = std::min(config_.train.micro_batch_windows, windows - first);
+      Batch batch = batches_.read(state_.step, begin + first, count);
+      at::Tensor part = model_->loss_sum(batch.token_ids, batch.targets) / tokens;
+      if (first + count == windows) reducer_->expect_backward(part);
+      part.backward();
+      loss += part.item<double>();
+    }
+  } catch (...) {
+    rethrow_as_lost_process(group_);
   }
   return loss;
+}
+
+void Trainer::update(double learning_rate, double divisor) {
+  optimizer_->step(learning_rate, divisor);
+  if (optimizer_->shares().owners.empty()) return;
+  std::vector<at::Tensor> parameters;
+  for (const auto& [name, parameter] : model_->parameters().items()) parameters.push_back(parameter);
+  group_.broadcast(parameters, shares_.owners);
+}
+
+void Trainer::record(const Json& event) const {
+  if (group_.first()) metrics_.add(event);
 }
 
 // Where the step's batch is: its windows, and where each begins on the disk.
@@ -368,12 +443,12 @@ void Trainer::fail_not_finite(const char* what) {
       what, state_.step + 1, join_text(batches_.windows(state_.step, 0, config_.train.batch_windows), ","),
       config_.data_folder.string(), places[0]["file"].get<std::string>(), places[0]["byte_offset"].get<int64_t>(),
       checkpoints.empty() ? "none" : format_text("'{}'", checkpoints.back().string()));
-  metrics_.add({{"event", "end"},
-                {"step", state_.step},
-                {"tokens", state_.tokens},
-                {"reason", "non_finite"},
-                {"message", message},
-                {"batch", places}});
+  record({{"event", "end"},
+          {"step", state_.step},
+          {"tokens", state_.tokens},
+          {"reason", "non_finite"},
+          {"message", message},
+          {"batch", places}});
   fail_run("{}", message);
 }
 
@@ -396,14 +471,14 @@ bool Trainer::guard(double loss, double gradient_norm) {
   }
   const bool skip = config_.train.skip_spikes && state_.skipped_in_a_row < kMostSkipped;
   if (!finite && !skip) fail_not_finite(what);
-  metrics_.add({{"event", "spike"},
-                {"step", state_.step + 1},
-                {"tokens", state_.tokens + config_.train.batch_tokens(context_)},
-                {"loss", loss},
-                {"gradient_norm", gradient_norm},
-                {"average_loss", state_.average_loss ? Json(*state_.average_loss) : Json()},
-                {"skipped", skip},
-                {"batch", batch_places()}});
+  record({{"event", "spike"},
+          {"step", state_.step + 1},
+          {"tokens", state_.tokens + config_.train.batch_tokens(context_)},
+          {"loss", loss},
+          {"gradient_norm", gradient_norm},
+          {"average_loss", state_.average_loss ? Json(*state_.average_loss) : Json()},
+          {"skipped", skip},
+          {"batch", batch_places()}});
   // A level that stays is no spike: the average moves on where updates are made.
   if (!skip) state_.average_loss = kMemory * *state_.average_loss + (1 - kMemory) * loss;
   state_.skipped_in_a_row = skip ? state_.skipped_in_a_row + 1 : 0;
@@ -430,14 +505,14 @@ void Trainer::after_step(double loss, double gradient_norm, double learning_rate
   auto every = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   bool milestone = is_milestone();
   if (every(config_.train.log_interval) || milestone) {
-    metrics_.add({{"event", "train"},
-                  {"step", state_.step},
-                  {"tokens", state_.tokens},
-                  {"loss", loss},
-                  {"learning_rate", learning_rate},
-                  {"gradient_norm", gradient_norm},
-                  {"seconds", state_.seconds},
-                  {"tokens_per_second", static_cast<double>(state_.tokens) / state_.seconds}});
+    record({{"event", "train"},
+            {"step", state_.step},
+            {"tokens", state_.tokens},
+            {"loss", loss},
+            {"learning_rate", learning_rate},
+            {"gradient_norm", gradient_norm},
+            {"seconds", state_.seconds},
+            {"tokens_per_second", static_cast<double>(state_.tokens) / state_.seconds}});
   }
   if (every(config_.train.validation_interval) || milestone) validate(milestone);
   // What a branch begins from is kept.
@@ -446,7 +521,9 @@ void Trainer::after_step(double loss, double gradient_norm, double learning_rate
 }
 
 void Trainer::validate(bool milestone) {
-  Evaluation evaluation = evaluate(*model_, *validation_, config_.train.micro_batch_windows);
+  Evaluation evaluation = evaluate(*model_, *validation_, config_.train.micro_batch_windows, {}, group_);
+  // The others wait for it at their next sum.
+  if (!group_.first()) return;
   Json event = {
       {"event", "validation"}, {"step", state_.step}, {"tokens", state_.tokens}, {"milestone", milestone}};
   Json figures = evaluation_to_json(evaluation);
@@ -454,33 +531,36 @@ void Trainer::validate(bool milestone) {
   event.update(figures);
   event["seconds"] = state_.seconds;
   event["flops"] = flops_per_token_ * static_cast<double>(state_.tokens);
-  metrics_.add(event);
+  record(event);
   if (!milestone || !options_.diagnostics) return;
   Json diagnostics = options_.diagnostics(*model_, *validation_);
   if (diagnostics.empty()) return;
   Json diagnostics_event = {{"event", "diagnostics"}, {"step", state_.step}, {"tokens", state_.tokens}};
   diagnostics_event.update(diagnostics);
-  metrics_.add(diagnostics_event);
+  record(diagnostics_event);
 }
 
 void Trainer::save(bool milestone) {
   fs::path target = checkpoint_folder(folder_, state_.step);
   state_.milestone = milestone;
-  metrics_.sync();
-  write_checkpoint(target, *model_, *optimizer_, state_);
-  remove_old_checkpoints(folder_);
+  if (group_.first()) metrics_.sync();
+  write_checkpoint(target, *model_, *optimizer_, state_, group_);
+  if (group_.first()) remove_old_checkpoints(folder_);
 }
 
 TrainingOutcome Trainer::end(const char* reason, TrainingOutcome outcome) {
-  metrics_.add({{"event", "memory"}, {"peak_bytes", peak_memory_bytes()}});
+  std::vector<double> peaks(static_cast<size_t>(group_.size()));
+  peaks[static_cast<size_t>(group_.rank())] = static_cast<double>(peak_memory_bytes());
+  group_.sum(peaks);
+  record({{"event", "memory"}, {"peak_bytes", static_cast<int64_t>(std::ranges::max(peaks))}});
   // A finished run has reached its horizon, though the last of the way was a branch's.
   bool finished = outcome == TrainingOutcome::kFinished;
   int64_t steps = finished ? config_.train.steps(context_) : state_.step;
-  metrics_.add({{"event", "end"},
-                {"step", steps},
-                {"tokens", steps * config_.train.batch_tokens(context_)},
-                {"reason", reason}});
-  metrics_.sync();
+  record({{"event", "end"},
+          {"step", steps},
+          {"tokens", steps * config_.train.batch_tokens(context_)},
+          {"reason", reason}});
+  if (group_.first()) metrics_.sync();
   return outcome;
 }
 

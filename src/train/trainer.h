@@ -2,7 +2,8 @@
 //   run.json       what it is: config, hashes, versions, counts
 //   metrics.jsonl  what happened, one event a line
 //   checkpoints/   see checkpoint.h
-// The same command continues a run where it stopped, to the same bits.
+// The same command continues a run where it stopped, to the same bits. Several processes may train together; the first one
+// keeps the folder, which all must see.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -11,6 +12,7 @@
 #include "data/token_dataset.h"
 #include "io/json.h"
 #include "model/transformer.h"
+#include "train/process_group.h"
 #include "train/run_config.h"
 
 namespace depthroute {
@@ -21,6 +23,7 @@ struct TrainingOptions {
   std::string study_hash;       // in run.json; empty outside a study
   // Called at every milestone; what it returns becomes a "diagnostics" event. Null for none.
   std::function<Json(const Transformer&, const TokenDataset& validation)> diagnostics;
+  const ProcessGroup* group = nullptr;  // null: a process by itself
 };
 
 enum class TrainingOutcome { kFinished, kWasFinished, kStopped };

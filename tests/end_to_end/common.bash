@@ -69,3 +69,23 @@ log_interval = 1
 threads = 1
 TOML
 }
+
+# launch COUNT FOLDER SETTING...: COUNT processes train run.toml together in this machine, as torchrun starts them. Rank r's output is in out.r and
+# err.r, its process in pids[r].
+launch() {
+  local count=$1 folder=$2 rank
+  shift 2
+  port=$((20000 + RANDOM % 10000))
+  pids=()
+  for ((rank = 0; rank < count; ++rank)); do
+    RANK=$rank WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+      "$program" train run.toml --out "$folder" "$@" > out.$rank 2> err.$rank &
+    pids+=($!)
+  done
+}
+
+# Prints the exit codes of what launch started, in the order of ranks. Not for $(...): those are not the children of a subshell.
+codes() {
+  local pid
+  for pid in "${pids[@]}"; do wait "$pid"; printf '%s ' $?; done
+}

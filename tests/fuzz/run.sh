@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Builds the fuzzers (clang with libFuzzer, Debian: clang) and runs each for SECONDS (default 600), two side by side, from small real files.
 # What a fuzzer finds it leaves in build-fuzz/, and the exit code is not 0.
-#   tests/fuzz/run.sh [SECONDS]
+#   tests/fuzz/run.sh [SECONDS [READER...]]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:-600}
+readers=("${@:2}")
+[ ${#readers[@]} -gt 0 ] || readers=(shard manifest jsonl text safetensors)
 cmake --preset fuzz > /dev/null
 cmake --build --preset fuzz
 cd build-fuzz
@@ -20,6 +22,6 @@ seeds manifest made/data/manifest.json
 seeds jsonl made/a.jsonl made/a.jsonl.gz
 seeds text made/short.txt made/short.txt.gz
 seeds safetensors "$(ls -S ../tests/golden/*.safetensors | tail -n 1)"
-printf '%s\n' shard manifest jsonl text safetensors |
+printf '%s\n' "${readers[@]}" |
   xargs -P 2 -I{} sh -c "tests/fuzz/fuzz_{} corpus/{} -max_total_time=$seconds -max_len=20000 -rss_limit_mb=3000 -timeout=20 -print_final_stats=1 \
     > fuzz_{}.log 2>&1 && echo \"{}: \$(grep -a 'number_of_executed_units' fuzz_{}.log | tail -n 1), nothing found\""
