@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build pkg-config libhwy-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libfmt-dev libxxhash-dev
-          libsentencepiece-dev zlib1g-dev libzstd-dev libgtest-dev dict-gcide python3-venv)
+          libsentencepiece-dev libgloo-dev zlib1g-dev libzstd-dev libgtest-dev dict-gcide python3-venv)
 
 fail() { echo "depthroute: $*" >&2; exit 2; }
 
