@@ -136,12 +136,14 @@ void write_file(const fs::path& path, std::string_view bytes) {
   file.commit();
 }
 
-void append_line(const fs::path& path, std::string_view line) {
+void append_bytes(const fs::path& path, std::string_view bytes) {
   Descriptor descriptor(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
   if (descriptor.get() < 0) fail_run("cannot write '{}': {}", path.string(), last_error());
-  std::string whole(line);
-  whole += '\n';
-  write_all(descriptor.get(), whole.data(), whole.size(), path);
+  write_all(descriptor.get(), bytes.data(), bytes.size(), path);
+}
+
+void append_line(const fs::path& path, std::string_view line) {
+  append_bytes(path, std::string(line) + '\n');
 }
 
 void sync_file(const fs::path& path) {

@@ -19,6 +19,9 @@ void write_file(const std::filesystem::path& path, std::string_view bytes);
 // Appends to an open log file of lines (metrics.jsonl): whole lines only, flushed to the operating system at once.
 void append_line(const std::filesystem::path& path, std::string_view line);
 
+// Appends to any file, made where there is none.
+void append_bytes(const std::filesystem::path& path, std::string_view bytes);
+
 // Flushes a file's content to the disk. RunError where that fails.
 void sync_file(const std::filesystem::path& path);
 

@@ -23,6 +23,11 @@ std::string line_value(const char* path, const std::string& key) {
   return "";
 }
 
+int64_t own_kibibytes(const char* key) {
+  const std::string text = line_value("/proc/self/status", key);
+  return text.empty() ? 0 : std::atoll(text.c_str());
+}
+
 }  // namespace
 
 double machine_memory_bytes() {
@@ -35,9 +40,12 @@ std::string machine_description() {
                      std::thread::hardware_concurrency(), machine_memory_bytes() / (1 << 30));
 }
 
+int64_t memory_bytes() {
+  return own_kibibytes("VmRSS") * 1024;
+}
+
 int64_t peak_memory_bytes() {
-  std::string text = line_value("/proc/self/status", "VmHWM");
-  return text.empty() ? 0 : std::atoll(text.c_str()) * 1024;
+  return own_kibibytes("VmHWM") * 1024;
 }
 
 void keep_freed_memory() {

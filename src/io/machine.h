@@ -8,6 +8,8 @@ namespace depthroute {
 // "AMD EPYC, 2 cores, 23 GiB"
 std::string machine_description();
 double machine_memory_bytes();
+// The resident memory of this process in bytes; 0 where the system does not say.
+int64_t memory_bytes();
 // The largest resident memory of this process since the last reset, in bytes; 0 where the system does not say.
 int64_t peak_memory_bytes();
 void reset_peak_memory();

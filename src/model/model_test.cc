@@ -229,6 +229,39 @@ TEST(Flops, AreSixPerWeightPlusAttention) {
   EXPECT_LT(training_flops_per_token(config_of("s", "rd_attnres")) / training_flops_per_token(config), 1.01);
 }
 
+// Mixed precision: the loss within bfloat16's rounding, gradients in float32 that point the same way, for every variant.
+TEST(Transformer, BfloatProductsStayCloseToFloat) {
+  for (const std::string& variant : variant_names()) {
+    ModelConfig config = config_of("tiny", variant);
+    at::manual_seed(5);
+    at::Tensor ids = at::randint(0, config.vocabulary, {2, config.context}, at::kLong);
+    auto run = [&](bool bfloat16, bool recompute) {
+      Transformer model(config, 3);
+      model.multiply_in_bfloat16(bfloat16);
+      model.recompute_sublayers(recompute);
+      at::Tensor loss = model.loss_sum(ids.narrow(1, 0, config.context - 1), ids.narrow(1, 1, config.context - 1));
+      loss.backward();
+      std::vector<at::Tensor> results = {loss.detach()};
+      for (const auto& [name, parameter] : model.parameters().items()) {
+        if (!parameter.grad().defined()) continue;
+        EXPECT_EQ(parameter.grad().scalar_type(), at::kFloat) << name;
+        results.push_back(parameter.grad().flatten());
+      }
+      return results;
+    };
+    const std::vector<at::Tensor> exact = run(false, false), rounded = run(true, false), again = run(true, true);
+    const double loss = exact[0].item<double>(), change = std::abs(rounded[0].item<double>() - loss) / loss;
+    EXPECT_GT(change, 0) << variant;
+    EXPECT_LT(change, 2e-3) << variant;
+    EXPECT_TRUE(at::equal(rounded[0], again[0])) << variant;
+    ASSERT_EQ(exact.size(), rounded.size()) << variant;
+    const auto all = [](const std::vector<at::Tensor>& tensors) {
+      return at::cat(std::vector<at::Tensor>(tensors.begin() + 1, tensors.end()));
+    };
+    EXPECT_GT(at::cosine_similarity(all(exact), all(rounded), 0).item<double>(), 0.999) << variant;
+  }
+}
+
 // Recomputing the sublayers changes memory, not results.
 TEST(Transformer, RecomputedSublayersGiveTheSameGradients) {
   for (const char* variant : {"standard", "rd_attnres", "split_attnres", "muddformer"}) {

@@ -84,13 +84,23 @@ at::Tensor Transformer::hidden(const at::Tensor& token_ids, const DepthProbe& pr
 }
 
 at::Tensor Transformer::logits(const at::Tensor& token_ids, const DepthProbe& probe) const {
-  return at::linear(hidden(token_ids, probe), parameters_.get(kEmbedding));
+  return at::linear(head_operand(hidden(token_ids, probe)), head_operand(parameters_.get(kEmbedding)));
 }
 
 at::Tensor Transformer::loss_sum(const at::Tensor& token_ids, const at::Tensor& targets,
                                  const DepthProbe& probe) const {
-  return cross_entropy_sum(hidden(token_ids, probe).flatten(0, 1), parameters_.get(kEmbedding), targets.flatten(),
-                           implementation());
+  return cross_entropy_sum(head_operand(hidden(token_ids, probe).flatten(0, 1)),
+                           head_operand(parameters_.get(kEmbedding)), targets.flatten(), implementation());
+}
+
+at::Tensor Transformer::linear(const at::Tensor& x, const at::Tensor& weight) const {
+  if (!bfloat16_) return at::linear(x, weight);
+  return at::linear(x.to(at::kBFloat16), weight.to(at::kBFloat16)).to(at::kFloat);
+}
+
+// The head's product has its result in float32: rounded operands multiplied in float32.
+at::Tensor Transformer::head_operand(const at::Tensor& tensor) const {
+  return bfloat16_ ? tensor.to(at::kBFloat16).to(at::kFloat) : tensor;
 }
 
 at::Tensor Transformer::sublayer(const std::vector<at::Tensor>& inputs, TensorFunction compute) const {
@@ -102,12 +112,12 @@ at::Tensor Transformer::attention(int64_t layer, const AttentionInputs& inputs, 
   // The function may be called when this model's table has become one of another length: it has its own.
   auto compute = [this, table = rope](const std::vector<at::Tensor>& tensors) {
     auto project = [&](size_t input) {
-      at::Tensor y = at::linear(tensors[input], tensors[input + 3]);
+      at::Tensor y = linear(tensors[input], tensors[input + 3]);
       return y.unflatten(-1, {config_.heads, config_.head_width()});  // [B, T, heads, D]
     };
     at::Tensor query = apply_rope(project(0), table, implementation());
     at::Tensor key = apply_rope(project(1), table, implementation());
-    return at::linear(causal_attention(query, key, project(2), implementation()).flatten(-2), tensors[6]);
+    return linear(causal_attention(query, key, project(2), implementation()).flatten(-2), tensors[6]);
   };
   return sublayer({inputs.query, inputs.key, inputs.value, parameters_.get(name + "q_proj.weight"),
                    parameters_.get(name + "k_proj.weight"), parameters_.get(name + "v_proj.weight"),
@@ -118,8 +128,8 @@ at::Tensor Transformer::attention(int64_t layer, const AttentionInputs& inputs, 
 at::Tensor Transformer::mlp(int64_t layer, const MlpInputs& inputs) const {
   std::string name = layer_name(layer) + ".mlp.";
   auto compute = [this](const std::vector<at::Tensor>& tensors) {
-    at::Tensor gate = at::linear(tensors[0], tensors[2]), up = at::linear(tensors[1], tensors[3]);
-    return at::linear(swiglu(gate, up, implementation()), tensors[4]);
+    at::Tensor gate = linear(tensors[0], tensors[2]), up = linear(tensors[1], tensors[3]);
+    return linear(swiglu(gate, up, implementation()), tensors[4]);
   };
   return sublayer({inputs.gate, inputs.up, parameters_.get(name + "gate_proj.weight"),
                    parameters_.get(name + "up_proj.weight"), parameters_.get(name + "down_proj.weight")},

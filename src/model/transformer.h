@@ -32,6 +32,11 @@ class Transformer {
   // way; the residual stream (sources, reads, norms) is kept. Off by default. Changes the bits of gradients by rounding.
   void recompute_sublayers(bool recompute) { recompute_ = recompute; }
 
+  // Mixed precision, for float32 parameters, which stay what is trained: matrix products take their inputs and weights
+  // rounded to bfloat16, sum in float32 and, but for the head's, round what comes out to bfloat16; so do their backward
+  // passes. The residual stream, norms, depth reads, softmaxes and the loss stay in float32, and gradients arrive in it.
+  void multiply_in_bfloat16(bool bfloat16) { bfloat16_ = bfloat16; }
+
   // token_ids [B, T] int64, T any length -> [B, T, d], after the final norm.
   at::Tensor hidden(const at::Tensor& token_ids, const DepthProbe& probe = {}) const;
   // [B, T, V]
@@ -41,6 +46,8 @@ class Transformer {
 
  private:
   Implementation implementation() const { return config_.residual.implementation; }
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) const;
+  at::Tensor head_operand(const at::Tensor& tensor) const;
   at::Tensor sublayer(const std::vector<at::Tensor>& inputs, TensorFunction compute) const;
   at::Tensor attention(int64_t layer, const AttentionInputs& inputs, const RopeTable& rope) const;
   at::Tensor mlp(int64_t layer, const MlpInputs& inputs) const;
@@ -49,7 +56,7 @@ class Transformer {
   ModelConfig config_;
   ParameterStore parameters_;
   std::unique_ptr<Residual> residual_;
-  bool recompute_ = false;
+  bool recompute_ = false, bfloat16_ = false;
   mutable RopeTable rope_;  // of the length last asked for
 };
 

@@ -107,6 +107,10 @@ TrainConfig read_train_config(Config table, int64_t context) {
   train.micro_batch_windows =
       table.integer_between("micro_batch_windows", train.batch_windows, 1, train.batch_windows);
   train.activation_checkpointing = table.boolean("activation_checkpointing", false);
+  const std::string precision = table.string("precision", "fp32");
+  if (precision != "fp32" && precision != "bf16")
+    fail_input("{}: unknown precision '{}', expected fp32 or bf16", table.where("precision"), precision);
+  train.bfloat16 = precision == "bf16";
   train.learning_rate = table.number_between("learning_rate", table.number("learning_rate"), 0, 100);
   std::string schedule = table.string("schedule", "cosine");
   if (schedule == "wsd") {
@@ -212,6 +216,7 @@ Json run_config_to_json(const RunConfig& config) {
     json["train"]["spike_threshold"] = train.spike_threshold;
     json["train"]["skip_spikes"] = train.skip_spikes;
   }
+  if (train.bfloat16) json["train"]["precision"] = "bf16";
   if (train.activation_checkpointing) json["train"]["activation_checkpointing"] = true;
   if (!train.initial_weights.empty()) {
     json["train"]["initial_checkpoint"] = train.initial_checkpoint.string();

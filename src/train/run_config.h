@@ -23,6 +23,7 @@ struct TrainConfig {
   int64_t batch_windows = 0;  // windows of `context` tokens in an optimizer step
   int64_t micro_batch_windows = 0;
   bool activation_checkpointing = false;  // see Transformer::recompute_sublayers
+  bool bfloat16 = false;                  // precision = "bf16"; see Transformer::multiply_in_bfloat16
   double learning_rate = 0;
   Schedule schedule = Schedule::kCosine;
   int64_t warmup_steps = 0;

@@ -205,6 +205,21 @@ TEST(RunConfig, HashIgnoresWhatDoesNotShapeTheResult) {
   EXPECT_NE(config_hash(a), config_hash(c));
 }
 
+TEST(RunConfig, PrecisionIsPartOfTheRunWhereItIsNotFloat) {
+  const auto canonical = [](const std::string& precision) {
+    std::vector<std::string> overrides;
+    if (!precision.empty()) overrides = {"train.precision=" + precision};
+    Config config = Config::parse(
+        "data.folder = \"x\"\nmodel.preset = \"tiny\"\n[train]\ntokens = 1024\nbatch_windows = 4\nlearning_rate = "
+        "1e-3\nthreads = 1\n",
+        "run.toml", overrides);
+    return run_config_to_json(read_run_config(config));
+  };
+  EXPECT_EQ(canonical(""), canonical("fp32"));
+  EXPECT_EQ(differing_keys(canonical(""), canonical("bf16")), (std::vector<std::string>{"train.precision"}));
+  EXPECT_NE(message_of<InputError>([&] { canonical("fp16"); }).find("expected fp32 or bf16"), std::string::npos);
+}
+
 TEST(RunConfig, DataOrderHasASeedOfItsOwnOnlyWhereItDiffers) {
   const auto canonical = [](const std::string& overrides) {
     Config config =

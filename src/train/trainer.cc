@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "train/evaluate.h"
 #include "train/metrics.h"
 #include "train/schedule.h"
+#include "train/tensorboard.h"
 
 namespace depthroute {
 namespace fs = std::filesystem;
@@ -81,6 +83,7 @@ class Trainer {
   fs::path folder_;
   std::unique_ptr<FolderLock> lock_;  // of the first process
   Metrics metrics_;
+  std::unique_ptr<TensorboardFile> tensorboard_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<AdamW> optimizer_;
   ParameterShares shares_;
@@ -108,6 +111,26 @@ std::shared_ptr<const TokenDataset> open_split(const RunConfig& config, Split sp
         config.data_folder.string(), data->vocabulary_size(), config.model.vocabulary);
   }
   return data;
+}
+
+// FLOP/s of the model's largest kind of matrix product, as this machine does it now: a few hundredths of a second.
+double measured_product_rate(const ModelConfig& model, int64_t windows, bool bfloat16) {
+  at::NoGradGuard no_grad;
+  constexpr int64_t kMostTokens = 4096;
+  const int64_t tokens = std::min(kMostTokens, windows * model.context);
+  const auto options = at::TensorOptions(bfloat16 ? at::kBFloat16 : at::kFloat);
+  const at::Tensor x = at::ones({tokens, model.width}, options),
+                   weight = at::ones({model.mlp_hidden, model.width}, options);
+  const double flops = 2.0 * static_cast<double>(tokens * model.width * model.mlp_hidden);
+  double least = 1e9, spent = 0;
+  for (int64_t round = 0; round < 3 || spent < 0.03; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    at::linear(x, weight);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    least = std::min(least, seconds);
+    spent += seconds;
+  }
+  return flops / least;
 }
 
 // What remains of the config for a branch: a run that ends with its milestone, and decays towards it.
@@ -256,6 +279,7 @@ void Trainer::restore() {
     make_optimizer();
   }
   model_->recompute_sublayers(config_.train.activation_checkpointing);
+  model_->multiply_in_bfloat16(config_.train.bfloat16);
   reducer_ = std::make_unique<GradientReducer>(group_, model_->parameters());
   if (group_.first()) metrics_.rewind(state_.step);
 }
@@ -363,6 +387,12 @@ TrainingOutcome Trainer::run() {
   reset_peak_memory();
   Progress progress(options_.label, steps_ * config_.train.batch_tokens(context_), "tokens", group_.first());
   progress.set_start(state_.tokens);
+  std::vector<double> rate = {
+      measured_product_rate(config_.model, config_.train.micro_batch_windows, config_.train.bfloat16)};
+  group_.sum(rate);
+  const double product_rate = rate[0], began_at = state_.seconds;
+  const int64_t began_with = state_.tokens;
+  if (group_.first()) tensorboard_ = std::make_unique<TensorboardFile>(folder_ / "tensorboard", state_.step);
   while (true) {
     if (!run_branches()) return end("stopped", TrainingOutcome::kStopped);
     if (state_.step >= steps_) break;
@@ -377,7 +407,10 @@ TrainingOutcome Trainer::run() {
     state_.step += 1;
     state_.tokens += config_.train.batch_tokens(context_);
     state_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    progress.update(state_.tokens, format_text("loss {:.3f}", loss));
+    const double tokens_per_second = static_cast<double>(state_.tokens - began_with) / (state_.seconds - began_at);
+    progress.update(state_.tokens, format_text("loss {:.3f}  MFU {:.0f} %  memory {:.2f} GB", loss,
+                                               100 * flops_per_token_ * tokens_per_second / product_rate,
+                                               static_cast<double>(memory_bytes()) / 1e9));
     after_step(loss, norm, learning_rate);
     if (group_.any(stop_signal() != 0) && (state_.step < steps_ || branches_off())) {
       save(is_milestone() || branches_off());
@@ -419,7 +452,9 @@ void Trainer::update(double learning_rate, double divisor) {
 }
 
 void Trainer::record(const Json& event) const {
-  if (group_.first()) metrics_.add(event);
+  if (!group_.first()) return;
+  metrics_.add(event);
+  if (event.contains("step") && event["event"] != "end") tensorboard_->add(event);
 }
 
 // Where the step's batch is: its windows, and where each begins on the disk.

@@ -170,6 +170,36 @@ TEST_F(TrainerTest, EveryVariantLearns) {
   }
 }
 
+// The same run in mixed precision: close to float32 at each step, weights and optimizer in float32, the same bits after a
+// resume.
+TEST_F(TrainerTest, MixedPrecisionLearnsAsFloatDoes) {
+  TestFolder out;
+  RunConfig run = config();
+  run.train.tokens *= 5;
+  run.train.milestones = {run.train.tokens};
+  run_training(run, out / "fp32", {});
+  run.train.bfloat16 = true;
+  run_training(run, out / "bf16", {});
+  const std::vector<double> exact = losses(out / "fp32", "train"), rounded = losses(out / "bf16", "train");
+  ASSERT_EQ(exact.size(), 50u);
+  ASSERT_EQ(rounded.size(), 50u);
+  // The paths part at this high a rate; what they learn must not.
+  double mean = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    EXPECT_NEAR(exact[i], rounded[i], 0.1) << i;
+    mean += (rounded[i] - exact[i]) / static_cast<double>(exact.size());
+  }
+  EXPECT_NEAR(mean, 0, 0.01);
+  EXPECT_NE(exact, rounded);
+  EXPECT_LT(rounded.back(), rounded.front() - 0.5);
+  EXPECT_NEAR(losses(out / "fp32", "validation").back(), losses(out / "bf16", "validation").back(), 0.02);
+  const std::string expected = final_bytes(out / "bf16");
+  EXPECT_EQ(expected.find("BF16"), std::string::npos);
+  forget_after(out / "bf16", 46);
+  run_training(run, out / "bf16", {});
+  EXPECT_EQ(final_bytes(out / "bf16"), expected);
+}
+
 // What a step takes it gives back: 200 steps later the program holds as many bytes.
 TEST(TrainingStep, MemoryDoesNotGrow) {
   for (const char* variant : {"rd_attnres", "delta_block", "muddformer"}) {
