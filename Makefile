@@ -11,7 +11,7 @@ GCIDE := /usr/share/dictd/gcide.dict.dz
 
 GCIDE_DATA := data/gcide/manifest.json
 
-.PHONY: quickstart published-study test bench build program configure setup sanitize format lint clean
+.PHONY: quickstart published-study test bench build program configure setup sanitize sanitize-threads format lint clean
 
 quickstart: $(GCIDE_DATA)
 	build/depthroute study configs/study/quickstart.toml --out $(QUICKSTART) --jobs $(JOBS)
@@ -53,6 +53,14 @@ sanitize: setup
 	cmake --build --preset sanitize -j $(JOBS)
 	ctest --preset sanitize -j $(JOBS)
 
+# The readers, the tokenizer's threads, the writers and the progress line under ThreadSanitizer. LibTorch and OpenMP, which it
+# does not know, are not in these tests.
+sanitize-threads: setup
+	cmake --preset sanitize-threads $(if $(TORCH_DIR),-DTORCH_DIR=$(TORCH_DIR))
+	cmake --build --preset sanitize-threads -j $(JOBS)
+	build-sanitize-threads/src/io/io_test
+	TSAN_OPTIONS="suppressions=$(CURDIR)/tests/thread_sanitizer.txt" build-sanitize-threads/src/data/data_test
+
 format:
 	git ls-files '*.cc' '*.h' | xargs clang-format -i
 
@@ -61,4 +69,4 @@ lint: build
 	git ls-files 'src/*.cc' | grep -v _test.cc | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet
 
 clean:
-	rm -rf build build-debug build-sanitize build-fuzz build.log
+	rm -rf build build-debug build-sanitize build-sanitize-threads build-fuzz build.log

@@ -1,6 +1,7 @@
 #include "train/process_group.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -340,14 +342,38 @@ int64_t ProcessGroup::from_first(int64_t value) const {
 
 void ProcessGroup::broadcast(const std::vector<at::Tensor>& tensors, const std::vector<int64_t>& owners) const {
   if (alone()) return;
+  at::NoGradGuard no_grad;
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    std::vector<at::Tensor> tensor = {tensors[i].detach()};
+  const auto start = [&](const at::Tensor& tensor, int64_t owner) {
+    std::vector<at::Tensor> list = {tensor};
     c10d::BroadcastOptions options;
-    options.rootRank = owners[i];
-    works.push_back(connection_->gloo->broadcast(tensor, options));
+    options.rootRank = owner;
+    works.push_back(connection_->gloo->broadcast(list, options));
+  };
+  // What is small goes together: a message of its own would cost more than its bytes.
+  constexpr uint64_t kSmall = 1 << 18;
+  std::map<std::pair<int64_t, at::ScalarType>, std::vector<at::Tensor>> small;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor tensor = tensors[i].detach();
+    if (tensor.nbytes() < kSmall && tensors.size() > 1) {
+      small[{owners[i], tensor.scalar_type()}].push_back(tensor.view(-1));
+    } else {
+      start(tensor, owners[i]);
+    }
+  }
+  std::vector<std::pair<at::Tensor, const std::vector<at::Tensor>*>> packets;
+  for (const auto& [key, parts] : small) {
+    packets.emplace_back(at::cat(parts), &parts);
+    start(packets.back().first, key.first);
   }
   for (const auto& work : works) connection_->finish([&] { return work; });
+  for (const auto& [packet, parts] : packets) {
+    int64_t at = 0;
+    for (at::Tensor part : *parts) {
+      part.copy_(packet.narrow(0, at, part.numel()));
+      at += part.numel();
+    }
+  }
 }
 
 void ProcessGroup::barrier() const {
