@@ -33,8 +33,8 @@ tokens=$((steps * windows * context))
 bytes() { awk '$1 == "lo:" { print $10 }' /proc/net/dev; }
 losses() { sed -nE 's/.*"event":"train".*"loss":([0-9.]+).*/\1/p' "$1/metrics.jsonl"; }
 run() {
-  local name=$1 count=$2 before rank pids=() port=$((20000 + RANDOM % 10000))
-  shift 2
+  local name=$1 count=$2 label=$3 before rank pids=() port=$((20000 + RANDOM % 10000))
+  shift 3
   before=$(bytes)
   for ((rank = 0; rank < count; ++rank)); do
     RANK=$rank WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
@@ -48,12 +48,12 @@ run() {
   memory=$(grep -o '"peak_bytes":[0-9]*' "$name/metrics.jsonl" | grep -o '[0-9]*$')
   apart=$(paste <(losses one) <(losses "$name") | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > most) most = d } END { printf "%.1e", most }')
   [ "$name" = one ] && one=$rate
-  awk -v n="$name" -v c="$count" -v r="$rate" -v o="$one" -v b=$((after - before)) -v s="$steps" -v m="$memory" -v a="$apart" \
+  awk -v n="$label" -v c="$count" -v r="$rate" -v o="$one" -v b=$((after - before)) -v s="$steps" -v m="$memory" -v a="$apart" \
     'BEGIN { printf "| %s | %d | %.0f | %.2f | %.2f | %.2f | %s |\n", n, c, r, r / o, b / s / 1e6, m / 1e9, a }'
 }
 echo "| | processes | tokens/s | over one | MB sent a step | peak GB of a process | largest difference of a loss |"
 echo "|---|---|---|---|---|---|---|"
-run one 1
-run two 2
-run two_whole_state 2 --set train.shard_optimizer=false
-run four 4
+run one 1 ""
+run two 2 ""
+run two_whole_state 2 "optimizer state not shared out" --set train.shard_optimizer=false
+run four 4 ""

@@ -136,6 +136,34 @@ With {figures["threads"]} threads `prepare` has {figures["share_of_limit"]:.1f} 
 """])
 
 
+def processes_section(skip_large):
+    def measured(*arguments):
+        return subprocess.run(["bench/processes.sh", *arguments], check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
+
+    page = f"""
+## Several processes
+
+```
+bench/processes.sh                # the micro preset, 200 steps of 8 windows
+bench/processes.sh s 4 4
+```
+
+RD-AttnRes in one process with a thread for each of this machine's {os.cpu_count()} cores, and in processes that share the same cores, connected by the
+loopback device of a network namespace that nothing else uses. MB are sent by all processes together, a checkpoint's share included.
+
+{measured()}"""
+    if not skip_large:
+        page += f"""
+The same at S:
+
+{measured("s", "4", "4")}"""
+    return page + """
+A step sends the gradients twice and the updated parameters once, each N - 1 times for N processes; without sharing out the optimizer's state
+only the former. On one machine this can only cost; what of the speed is left is what the overlap with the backward pass hides. Small models send
+many short messages, whose number counts.
+"""
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default=str(ROOT / "docs/benchmarks.md"))
@@ -153,6 +181,7 @@ peer, or between variants. `make bench` writes this page anew. {datetime.date.to
     page += prepare_section(3, options.threads) + "\n"
     if not options.skip_step:
         page += step_section(options.rounds, options.threads) + "\n"
+    page += processes_section(options.skip_step) + "\n"
     path = pathlib.Path(options.out)
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(page)
