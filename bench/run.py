@@ -159,8 +159,8 @@ The same at S:
 {measured("s", "4", "4")}"""
     return page + """
 A step sends the gradients twice and the updated parameters once, each N - 1 times for N processes; without sharing out the optimizer's state
-only the former. On one machine this can only cost; what of the speed is left is what the overlap with the backward pass hides. Small models send
-many short messages, whose number counts.
+only the former. At S that can only cost on one machine; what of the speed is left is what the overlap with the backward pass hides. The micro
+preset's operations are small for two threads: there several processes can gain more than their messages cost.
 """
 
 
